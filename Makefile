@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# Every target makes what it needs: `make demo` and `make test` work from a fresh clone, as root on Debian.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+REQUIREMENTS := requirements/dev-py$(PYTHON_VERSION).txt
+VENV := .venv
+BIN := $(VENV)/bin
+VENV_READY := $(VENV)/.ready-py$(PYTHON_VERSION)
+# Debian package -> the command that shows it is installed
+DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:ssh python3-venv:/usr/share/doc/python3-venv
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+
+.PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration package requirements clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+env: $(VENV_READY) debian-packages  ## .venv from the hash-locked requirements, and the Debian packages
+
+.PHONY: debian-packages
+debian-packages:
+	@missing=; for entry in $(DEBIAN); do \
+	    probe=$${entry#*:}; \
+	    if [[ $$probe == /* ]]; then [[ -e $$probe ]] || missing+=" $${entry%%:*}"; \
+	    else command -v "$$probe" >/dev/null || missing+=" $${entry%%:*}"; fi; \
+	done; \
+	if [[ -n $$missing ]]; then \
+	    [[ $$(id -u) == 0 ]] || { echo "make: install these Debian packages first, or run make as root:$$missing" >&2; exit 1; }; \
+	    echo "== installing Debian packages:$$missing"; \
+	    apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing >/dev/null; \
+	fi
+
+$(VENV_READY): $(REQUIREMENTS) | debian-packages
+	@echo "== making $(VENV) for Python $(PYTHON_VERSION) from $(REQUIREMENTS)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r $(REQUIREMENTS)
+	@touch $@
+
+requirements:  ## compile requirements/dev.in again, for every supported Python
+	for version in 3.11 3.12 3.13; do \
+	    uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	        --python-version $$version requirements/dev.in --output-file requirements/dev-py$$version.txt; \
+	done
