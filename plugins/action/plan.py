@@ -1,0 +1,105 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan action: every host's configuration judged on the controller, in one task, without a connection."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible_collections.inferops.serving.plugins.module_utils._plan import report
+from ansible_collections.inferops.serving.plugins.module_utils._plan.fleet import FleetPlan, plan_fleet
+from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, HostPlan, plan_host
+from ansible_collections.inferops.serving.plugins.module_utils._plan.places import Locate
+from ansible_collections.inferops.serving.plugins.plugin_utils._origin import origin
+
+#: What the plan reads of a host beside its own variables.
+_ABOUT_THE_HOST = ("ansible_host", "inventory_dir")
+
+
+class ActionModule(ActionBase):
+    """Adapter between a play's variables and the private package _plan."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    _VALID_ARGS = frozenset({"hosts", "refuse"})
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """Judge all hosts and fail once, with everything.
+
+        :raises AnsibleActionFail: a finding stops the run, unless ``refuse`` is false.
+        """
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        hosts = [str(host) for host in self._task.args.get("hosts") or variables["ansible_play_hosts_all"]]
+        hostvars = variables["hostvars"]
+        fleet = plan_fleet([_plan(host, hostvars[host]) for host in hosts], lambda host: _locate(hostvars, host))
+        result.update(
+            changed=False,
+            refused=bool(fleet.stopping),
+            report=report.refusal(fleet) if fleet.stopping else report.summary(fleet),
+            problems=[problem.as_dict() for problem in fleet.problems],
+            plans={host: plan.as_dict() for host, plan in fleet.plans.items()},
+        )
+        if not fleet.stopping:
+            self._display.display(result["report"])
+        elif boolean(self._task.args.get("refuse", True)):
+            raise AnsibleActionFail(message=result["report"], obj=_first_value(fleet, hostvars), result=result)
+        return result
+
+
+def _plan(host: str, variables: t.Mapping[str, t.Any]) -> HostPlan:
+    values: dict[str, t.Any] = {}
+    unreadable: dict[str, str] = {}
+    for name in (*DEFAULTS, *_ABOUT_THE_HOST):
+        if name not in variables:
+            continue
+        try:
+            values[name] = _plain(variables[name])
+        except AnsibleError as exc:
+            unreadable[name] = str(exc)
+    return plan_host(host, values, unreadable)
+
+
+def _plain(value: t.Any) -> t.Any:
+    """Containers as plain ones; reading each item templates it, so an undefined one shows here."""
+    if isinstance(value, t.Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _locate(hostvars: t.Any, host: str) -> Locate:
+    # the raw variables: a templated value may have lost the place it was written at
+    raw = hostvars.raw_get(host)
+
+    def place(variable: str, key: str | None) -> str | None:
+        return origin(_written(raw, variable, key))
+
+    return place
+
+
+def _written(raw: t.Mapping[str, t.Any], variable: str, key: str | None) -> t.Any:
+    value = raw.get(variable)
+    if key is None:
+        return value
+    if not isinstance(value, t.Mapping):
+        return None
+    return next((one for name, one in value.items() if str(name) == key), None)
+
+
+def _first_value(fleet: FleetPlan, hostvars: t.Any) -> t.Any:
+    """The operator's value that Ansible shows with its source line: that of the first stopping problem."""
+    problem = fleet.stopping[0]
+    raw = hostvars.raw_get(problem.hosts[0])
+    for key in problem.finding.keys:
+        variable, inner = (key, None) if key.startswith("sglang_") else ("sglang_server_args", key)
+        value = _written(raw, variable, inner)
+        if value is not None:
+            return value
+    return raw.get(problem.finding.remedy.variable)

@@ -1,0 +1,134 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: nothing outside inferops.serving may rely on it.
+"""The plan in words for people."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import typing as t
+
+from .fleet import FleetPlan, Problem
+from .host import HostPlan
+from .places import shown
+
+_WIDTH = 110
+_HOSTS_NAMED = 6
+_OUTCOMES = {
+    "refused": "REFUSED",
+    "broken_later": "BROKEN LATER",
+    "harmful": "HARMFUL",
+    "rewritten": "rewritten",
+    "ignored": "ignored",
+    "unchecked": "unchecked",
+}
+
+
+def refusal(fleet: FleetPlan) -> str:
+    """Everything that stops the run, worst first, each with its place and the change that mends it."""
+    hosts = {host for problem in fleet.stopping for host in problem.hosts}
+    head = (
+        f"The plan refuses {len(hosts)} of {_counted(len(fleet.plans), 'host')} for "
+        f"{_counted(len(fleet.stopping), 'problem')}. No host was contacted and nothing was changed."
+    )
+    return "\n\n".join([head, *(_problem(problem) for problem in _worst_first(fleet.stopping))])
+
+
+def summary(fleet: FleetPlan) -> str:
+    """What will run on each host, then everything worth knowing that does not stop the run."""
+    parts = [_host(plan) for plan in fleet.plans.values()]
+    parts += [_problem(problem) for problem in _worst_first(p for p in fleet.problems if not p.stops)]
+    return "\n\n".join(parts)
+
+
+def _worst_first(problems: t.Iterable[Problem]) -> list[Problem]:
+    order = list(_OUTCOMES)
+    return sorted(problems, key=lambda problem: order.index(problem.finding.outcome))
+
+
+def _problem(problem: Problem) -> str:
+    finding = problem.finding
+    accepted = " (accepted by sglang_plan_accept)" if finding.outcome == "harmful" and not problem.stops else ""
+    lines = [f"{_OUTCOMES[finding.outcome]} {finding.rule} on {_hosts(problem.hosts)}{accepted}"]
+    lines += [f"  at {shown(place)}" for place in problem.places]
+    lines += _wrapped(finding.message)
+    lines += _remedy(problem)
+    if finding.advice:
+        lines += _wrapped(finding.advice)
+    if finding.outcome == "harmful" and problem.stops:
+        lines += _wrapped(f"To run it all the same, list {finding.rule} in sglang_plan_accept.")
+    return "\n".join(lines)
+
+
+def _remedy(problem: Problem) -> list[str]:
+    remedy = problem.finding.remedy
+    lines = []
+    if remedy.set:
+        lines.append(f"  Set in {remedy.variable}:")
+        lines += [f"    {key}: {_yaml(value)}" for key, value in remedy.set.items()]
+    removed = [key for key in remedy.remove if key not in remedy.set]
+    if removed:
+        lines.append(f"  Take out of {remedy.variable}: {', '.join(removed)}")
+    return lines
+
+
+def _host(plan: HostPlan) -> str:
+    server, engine, report = plan.server, plan.engine, plan.report
+    gpu = f"{plan.gpu.count or '?'} x {plan.gpu.name}" if plan.gpu else "an unnamed GPU"
+    lines = [f"{plan.host}: SGLang {plan.release} on {gpu}"]
+    if server and engine and report:
+        lines.append(f"  service  {server['unit']} at {server['url']}, from {engine['path']}")
+        for model in plan.models:
+            size = f", {_bytes(model.lock.total_size)}" if model.lock else ""
+            lines.append(f"  {model.role:<8} {model.facts.repo}{size} in {model.path}")
+        lines += textwrap.wrap(
+            "flags    " + " ".join(server["argv"]),
+            _WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * 11,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if plan.filled:
+            lines += textwrap.wrap(
+                "filled   " + ", ".join(plan.filled),
+                _WIDTH,
+                initial_indent="  ",
+                subsequent_indent=" " * 11,
+            )
+        lines.append(f"  becomes  {', '.join(f'{key} {value}' for key, value in report.resolved.items())}")
+    return "\n".join(lines)
+
+
+def _hosts(hosts: t.Sequence[str]) -> str:
+    if len(hosts) <= _HOSTS_NAMED:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[:_HOSTS_NAMED])} and {len(hosts) - _HOSTS_NAMED} more"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _yaml(value: t.Any) -> str:
+    if isinstance(value, str) and value.replace("_", "").replace("-", "").isalnum() and not value.isdigit():
+        return value
+    return json.dumps(value)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e9:.1f} GB" if number >= 1e9 else f"{number / 1e6:.1f} MB"

@@ -1,0 +1,292 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings import rules
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.flags import known_releases
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.hardware import read_gpu
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.judge import Report, judge
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.models import Model, from_catalogue
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.versions import Release
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[5]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from verdicts import differs, verdict  # noqa: E402
+
+RECORDED = ROOT / "tests/fixtures/verdicts"
+TARGET = from_catalogue("targets", "moonshotai/Kimi-K2.6")
+DRAFTER = from_catalogue("drafters", "lightseekorg/kimi-k2.6-eagle3")
+KIMI = {
+    "model_path": "/m",
+    "tp_size": 8,
+    "speculative_algorithm": "EAGLE3",
+    "speculative_draft_model_path": "/d",
+}
+
+
+def report(
+    release: str = "0.5.11",
+    gpu: Any = "rtx_pro_6000_blackwell",
+    target: Model | None = TARGET,
+    drafter: Model | None = DRAFTER,
+    **args: Any,
+) -> Report:
+    return judge({**KIMI, **args}, Release.parse(release), read_gpu(gpu), target, drafter)
+
+
+def rule_ids(judged: Report) -> list[str]:
+    return [finding.rule for finding in judged.findings]
+
+
+@pytest.mark.parametrize("release", known_releases())
+@pytest.mark.parametrize(
+    ("given_numbers", "exception", "named", "lines"),
+    [
+        (
+            {"speculative_num_draft_tokens": 3, "speculative_eagle_topk": 4},
+            "AssertionError",
+            ["speculative_num_steps"],
+            {"speculative_num_steps": 2, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 3},
+        ),
+        (
+            {"speculative_num_draft_tokens": 3},
+            "AssertionError",
+            ["speculative_num_steps", "speculative_eagle_topk"],
+            {"speculative_num_steps": 2, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 3},
+        ),
+        (
+            {"speculative_num_draft_tokens": 3, "speculative_num_steps": 1},
+            "TypeError",
+            ["speculative_eagle_topk"],
+            {"speculative_num_steps": 1, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 2},
+        ),
+    ],
+)
+def test_the_incident_is_refused_in_every_release(
+    release: str, given_numbers: dict[str, int], exception: str, named: list[str], lines: dict[str, int]
+) -> None:
+    judged = report(release, **given_numbers)
+    (refused,) = (
+        finding
+        for finding in judged.findings
+        if finding.outcome == "refused" and finding.stage == "resolve" and finding.rule != "target-release"
+    )
+    assert refused.exception == exception
+    assert all(flag in refused.message for flag in named)
+    assert refused.remedy.set == lines
+    mended = report(release, **{**given_numbers, **refused.remedy.set})
+    assert not {"spec-steps-missing", "spec-topk-missing"} & set(rule_ids(mended))
+
+
+def test_the_mended_incident_starts_and_is_rewritten() -> None:
+    judged = report(speculative_num_draft_tokens=3, speculative_num_steps=1, speculative_eagle_topk=1)
+    assert judged.ok
+    assert rule_ids(judged) == ["spec-draft-tokens-rewritten"]
+    assert judged.resolved["speculative_num_draft_tokens"] == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcome", "args"),
+    [
+        ("flag-unknown", "refused", {"speculative_eagle_top_k": 4}),
+        ("flag-value", "refused", {"tp_size": "eight"}),
+        ("flag-given-twice", "refused", {"tensor_parallel_size": 4}),
+        ("flag-holds-secret", "refused", {"api_key": "s3cret"}),
+        ("algorithm-no-choice", "refused", {"speculative_algorithm": "eagle3"}),
+        ("spec-numbers-automatic", "rewritten", {}),
+        ("spec-draft-tokens-missing", "broken_later", {"speculative_num_steps": 3, "speculative_eagle_topk": 4}),
+        (
+            "spec-tree-too-small",
+            "broken_later",
+            {"speculative_num_steps": 1, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 100},
+        ),
+        (
+            "spec-tree-unused",
+            "harmful",
+            {"speculative_num_steps": 5, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 2},
+        ),
+        (
+            "spec-number-range",
+            "broken_later",
+            {"speculative_num_steps": 0, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 1},
+        ),
+        (
+            "spec-topk-page-backend",
+            "refused",
+            {
+                "speculative_num_steps": 3,
+                "speculative_eagle_topk": 4,
+                "speculative_num_draft_tokens": 8,
+                "page_size": 16,
+            },
+        ),
+        (
+            "spec-topk-trtllm-mha",
+            "refused",
+            {
+                "speculative_num_steps": 3,
+                "speculative_eagle_topk": 4,
+                "speculative_num_draft_tokens": 8,
+                "attention_backend": "trtllm_mha",
+            },
+        ),
+        (
+            "spec-topk-draft-backend",
+            "broken_later",
+            {
+                "speculative_num_steps": 3,
+                "speculative_eagle_topk": 4,
+                "speculative_num_draft_tokens": 8,
+                "attention_backend": "flashinfer",
+            },
+        ),
+        ("drafter-missing", "broken_later", {"speculative_draft_model_path": None}),
+        ("eagle-named-for-eagle3", "harmful", {"speculative_algorithm": "EAGLE"}),
+        ("spec-without-algorithm", "ignored", {"speculative_algorithm": None, "speculative_num_steps": 3}),
+    ],
+)
+def test_each_rule_holds_on_its_case(rule: str, outcome: str, args: dict[str, Any]) -> None:
+    found = {finding.rule: finding for finding in report(**args).findings}
+    assert rule in found
+    assert found[rule].outcome == outcome
+    assert "{" not in found[rule].message
+
+
+def test_an_algorithm_is_free_text_from_0_5_12() -> None:
+    assert "algorithm-unknown" not in rule_ids(report("0.5.12", speculative_algorithm="eagle3"))
+    (finding,) = (f for f in report("0.5.23", speculative_algorithm="EAGLE-3").findings if f.outcome == "refused")
+    assert (finding.rule, finding.exception, finding.remedy.set) == (
+        "algorithm-unknown",
+        "ValueError",
+        {"speculative_algorithm": "EAGLE3"},
+    )
+
+
+def test_eagle3_without_a_drafter_drafts_from_the_target() -> None:
+    deepseek = Model(config={"architectures": ["DeepseekV3ForCausalLM"]})
+    judged = report(target=deepseek, speculative_draft_model_path=None)
+    assert "drafter-is-target" in rule_ids(judged)
+    assert judged.resolved["speculative_draft_model_path"] == "/m"
+
+
+def test_triton_takes_trees_and_pages_from_0_5_13() -> None:
+    tree = {
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 4,
+        "speculative_num_draft_tokens": 8,
+        "page_size": 16,
+        "attention_backend": "triton",
+    }
+    assert "spec-topk-page-backend" in rule_ids(report("0.5.12.post1", **tree))
+    assert "spec-topk-page-backend" not in rule_ids(report("0.5.13", **tree))
+
+
+def test_the_verdict_hangs_on_the_gpu() -> None:
+    tree = {"speculative_num_steps": 3, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
+    assert "spec-topk-page-backend" not in rule_ids(report("0.5.23", gpu="h200", **tree))
+    assert "spec-topk-page-backend" in rule_ids(report("0.5.23", gpu="b200", **tree))
+
+
+def test_every_problem_at_once() -> None:
+    judged = report(tp_size="eight", no_such_flag=1, speculative_num_draft_tokens=3, page_size=1.5)
+    assert {"flag-value", "flag-unknown", "spec-steps-missing"} <= set(rule_ids(judged))
+    assert rule_ids(judged).count("flag-value") == 2
+
+
+def test_a_release_beyond_the_tables_is_unchecked_but_its_core_is_judged() -> None:
+    judged = report("0.9.0", brand_new_flag=1, speculative_num_draft_tokens=3)
+    outcomes = {finding.rule: finding.outcome for finding in judged.findings}
+    assert judged.confidence == "unchecked"
+    assert outcomes["release-unknown"] == "unchecked"
+    assert outcomes["flag-unknown"] == "unchecked"
+    assert outcomes["spec-steps-missing"] == "refused"
+
+
+def test_findings_speak_of_keys_as_they_were_written() -> None:
+    (finding,) = (f for f in report(**{"speculative-num-draft-tokens": 3}).findings if f.rule == "spec-steps-missing")
+    assert finding.keys == ("speculative-num-draft-tokens",)
+    assert finding.remedy.set["speculative-num-draft-tokens"] == 3
+
+
+def test_every_rule_of_the_data_is_asked_somewhere() -> None:
+    asked = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins/module_utils").glob("_[ps]*/*.py"))
+    assert [rule for rule in rules() if f'"{rule}"' not in asked] == []
+
+
+#: Values that this release of the planner resolves; the rest of what was recorded is not claimed yet.
+CLAIMED = {
+    "attention_backend",
+    "page_size",
+    "speculative_algorithm",
+    "speculative_draft_model_path",
+    "speculative_num_steps",
+    "speculative_eagle_topk",
+    "speculative_num_draft_tokens",
+}
+EAGLE_FAMILY = {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE"}
+
+
+def _claimed_triples() -> list[dict[str, Any]]:
+    """The recorded number triples of the EAGLE family, in the releases that know the models used."""
+    rows = []
+    with gzip.open(RECORDED / "recorded.jsonl.gz", "rt", encoding="utf-8") as stream:
+        for line in stream:
+            row = json.loads(line)
+            if row["id"].startswith("G1/") and row["id"].split("/")[1] in EAGLE_FAMILY and row["version"] != "0.5.8":
+                if row["ok"]:
+                    row["resolved"] = {key: row["resolved"][key] for key in CLAIMED}
+                rows.append(row)
+    return rows
+
+
+def test_number_triples_agree_with_the_recorded_verdicts_of_the_real_server() -> None:
+    rows = _claimed_triples()
+    assert len(rows) > 1000
+    assert [(row["id"], wrong) for row in rows if (wrong := differs(row, verdict(row, RECORDED / "models")))] == []
+
+
+YAML_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FLAG_KEYS = st.sampled_from(
+    [
+        "tp_size",
+        "speculative_algorithm",
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "speculative_draft_model_path",
+        "page_size",
+        "attention_backend",
+        "decode_attention_backend",
+        "model_path",
+        "trust_remote_code",
+    ]
+)
+
+
+@given(
+    args=st.dictionaries(FLAG_KEYS | st.text(max_size=12), YAML_VALUES, max_size=6),
+    release=st.sampled_from([*known_releases(), "0.1", "9.9.9"]),
+    gpu=st.sampled_from([None, "h200", "b200", "rtx_pro_6000_blackwell", "mi300x", "none"]),
+)
+def test_arbitrary_arguments_are_judged_and_the_judgement_is_stable(
+    args: dict[str, Any], release: str, gpu: str | None
+) -> None:
+    first = judge(args, Release.parse(release), read_gpu(gpu), TARGET, DRAFTER)
+    again = judge(args, Release.parse(release), read_gpu(gpu), TARGET, DRAFTER)
+    assert first == again
+    assert first.ok == (not any(finding.outcome in ("refused", "broken_later") for finding in first.findings))
