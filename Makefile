@@ -49,3 +49,42 @@ requirements:  ## compile requirements/dev.in again, for every supported Python
 	    uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	        --python-version $$version requirements/dev.in --output-file requirements/dev-py$$version.txt; \
 	done
+
+# ---- checks --------------------------------------------------------------------------------------------------------
+
+test: lint unit sanity hosts-test molecule integration  ## everything CI runs
+	@echo "== all checks passed"
+
+lint: env  ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
+	@echo "== lint"
+	@ruff check --quiet .
+	@ruff format --check --quiet .
+	@mypy --no-error-summary -p ansible_collections.inferops.serving.plugins
+	@mypy --no-error-summary tools tests
+	@yamllint --strict .
+	@ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/collections ansible-lint -q
+	@antsibull-changelog lint
+
+unit: env  ## pytest: the planner, the store, the gate, and ansible-playbook runs without hosts
+	@echo "== unit tests"
+	@python -m pytest --quiet tests/unit
+
+sanity: env  ## ansible-test sanity
+	@echo "== ansible-test sanity"
+	@tests/sanity/run.sh
+
+hosts-test: env  ## the test hosts themselves: made, used, ended
+	@echo "== test hosts"
+	@python -m pytest --quiet tests/hosts
+
+molecule: env  ## the default scenario on a real systemd host
+	@echo "== molecule"
+	@molecule test
+
+integration: env  ## the built collection and the real engine, through the roles
+	@echo "== integration tests"
+	@python -m pytest --quiet tests/integration
+
+package: env  ## build the collection's tarball into build/
+	@mkdir -p build
+	@ansible-galaxy collection build --force --output-path build .

@@ -1,0 +1,138 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan as an operator meets it: real ansible-playbook runs against hosts that do not exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+VARS = ROOT / "inventories/ct200/group_vars/all.yml"
+SPEC = {"tp_size": 8, "speculative_algorithm": "EAGLE3"}
+
+
+def site(inventory: Path | str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    # ssh is replaced by a program that tells on itself: nobody may connect
+    return subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml", "--check", *words],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_SSH_EXECUTABLE": "/bin/false", "ANSIBLE_NOCOLOR": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def extra(args: dict[str, Any]) -> tuple[str, str]:
+    return "-e", json.dumps({"sglang_server_args": args})
+
+
+@pytest.mark.parametrize(
+    ("numbers", "missing", "lines"),
+    [
+        (
+            {"speculative_num_draft_tokens": 3, "speculative_eagle_topk": 4},
+            "without speculative_num_steps",
+            ["speculative_num_steps: 2", "speculative_eagle_topk: 4", "speculative_num_draft_tokens: 3"],
+        ),
+        (
+            {"speculative_num_draft_tokens": 3},
+            "without speculative_num_steps and without speculative_eagle_topk",
+            ["speculative_num_steps: 2", "speculative_eagle_topk: 1", "speculative_num_draft_tokens: 3"],
+        ),
+        (
+            {"speculative_num_draft_tokens": 3, "speculative_num_steps": 1},
+            "speculative_eagle_topk is missing",
+            ["speculative_num_steps: 1", "speculative_eagle_topk: 1", "speculative_num_draft_tokens: 2"],
+        ),
+    ],
+)
+def test_the_incident_stops_before_any_connection(numbers: dict[str, int], missing: str, lines: list[str]) -> None:
+    run = site("inventories/ct200", *extra({**SPEC, **numbers}))
+    assert run.returncode != 0
+    assert "UNREACHABLE" not in run.stdout + run.stderr
+    text = " ".join(run.stdout.split())
+    assert missing in text
+    assert "<CLI option '-e'>" in text
+    assert all(line in run.stdout for line in lines)
+
+
+def test_the_mended_incident_passes_the_plan_and_is_told_of_the_rewriting() -> None:
+    numbers = {"speculative_num_draft_tokens": 3, "speculative_num_steps": 1, "speculative_eagle_topk": 1}
+    run = site("inventories/ct200", *extra({**SPEC, **numbers}))
+    assert "rewrites speculative_num_draft_tokens from 3 to 2" in " ".join(run.stdout.split())
+    # the plan let it through: what fails is the connection to a host that does not exist
+    assert "UNREACHABLE" in run.stdout
+
+
+@pytest.fixture
+def two_hosts(tmp_path: Path) -> Path:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/all.yml").write_text(VARS.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/a1.yml").write_text(
+        "---\nsglang_server_args:\n  tp_size: 8\n  speculative_algorithm: EAGLE3\n  speculative_num_draft_tokens: 3\n"
+    )
+    (tmp_path / "host_vars/a2.yml").write_text(
+        "---\nsglang_server_args:\n  tp_size: '{{ ranks }}'\n  speculative_algorithm: EAGLE3\nranks: eight\n"
+    )
+    (tmp_path / "hosts.yml").write_text(
+        "all: {hosts: {a1: {ansible_host: a1.invalid}, a2: {ansible_host: a2.invalid}}}\n"
+    )
+    return tmp_path
+
+
+def test_two_hosts_with_different_mistakes_are_told_in_one_run(two_hosts: Path) -> None:
+    run = site(two_hosts)
+    assert run.returncode != 0
+    assert "UNREACHABLE" not in run.stdout + run.stderr
+    assert "spec-steps-missing on a1" in run.stdout
+    assert f"{two_hosts}/host_vars/a1.yml:5:33" in run.stdout
+    assert "flag-value on a2" in run.stdout
+    assert f"{two_hosts}/host_vars/a2.yml:3:12" in run.stdout
+
+
+def test_an_undefined_variable_is_reported_with_the_rest(two_hosts: Path) -> None:
+    (two_hosts / "host_vars/a2.yml").write_text("---\nsglang_server_name: '{{ no_such_variable }}'\n")
+    run = site(two_hosts)
+    assert "spec-steps-missing on a1" in run.stdout
+    assert "variable-undefined on a2" in run.stdout
+    assert "no_such_variable" in run.stdout
+
+
+def test_programs_get_problems_and_plans(two_hosts: Path) -> None:
+    run = site(two_hosts, ANSIBLE_STDOUT_CALLBACK="json", ANSIBLE_CALLBACK_RESULT_FORMAT="json")
+    document = json.loads(run.stdout)
+    result = document["plays"][0]["tasks"][0]["hosts"]["a1"]
+    assert {problem["rule"] for problem in result["problems"] if problem["stops"]} == {
+        "spec-steps-missing",
+        "flag-value",
+    }
+    assert set(result["plans"]) == {"a1", "a2"}
+
+
+def test_the_action_alone_fails_at_the_operators_line(two_hosts: Path, tmp_path: Path) -> None:
+    playbook = tmp_path / "own.yml"
+    playbook.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - inferops.serving.plan:\n      run_once: true\n"
+    )
+    run = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", two_hosts, playbook],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert f"Origin: {two_hosts}/host_vars/a1.yml:5:33" in run.stderr

@@ -1,0 +1,95 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.inferops.serving.plugins.module_utils._plan.fleet import FleetPlan, plan_fleet
+from ansible_collections.inferops.serving.plugins.module_utils._plan.host import plan_host
+from ansible_collections.inferops.serving.plugins.module_utils._plan.places import Locate, nowhere, shown
+from ansible_collections.inferops.serving.plugins.module_utils._plan.report import refusal, summary
+
+GOOD = {
+    "sglang_engine_version": "0.5.11",
+    "sglang_plan_gpu": "rtx_pro_6000_blackwell",
+    "sglang_model_target": "moonshotai/Kimi-K2.6",
+    "sglang_model_drafter": "lightseekorg/kimi-k2.6-eagle3",
+    "sglang_server_args": {"tp_size": 8},
+}
+
+
+def fleet(hosts: dict[str, dict[str, Any]], locate: Locate = nowhere) -> FleetPlan:
+    plans = [plan_host(host, {**GOOD, **variables}, {}) for host, variables in hosts.items()]
+    return plan_fleet(plans, lambda _host: locate)
+
+
+def spec(**args: Any) -> dict[str, Any]:
+    return {"sglang_server_args": {"tp_size": 8, "speculative_algorithm": "EAGLE3", **args}}
+
+
+def test_different_mistakes_of_different_hosts_are_all_reported() -> None:
+    planned = fleet({"a1": spec(speculative_num_draft_tokens=3), "a2": spec(no_such_flag=1), "a3": {}})
+    assert {(problem.finding.rule, problem.hosts) for problem in planned.stopping} == {
+        ("spec-steps-missing", ("a1",)),
+        ("flag-unknown", ("a2",)),
+    }
+    text = refusal(planned)
+    assert text.startswith("The plan refuses 2 of 3 hosts for 2 problems. No host was contacted")
+    assert "spec-steps-missing on a1" in text
+    assert "speculative_eagle_topk: 1" in text
+    assert "flag-unknown on a2" in text
+
+
+def test_the_same_mistake_of_many_hosts_is_said_once() -> None:
+    planned = fleet({f"a{number}": spec(speculative_num_draft_tokens=3) for number in range(9)})
+    (problem,) = planned.stopping
+    assert len(problem.hosts) == 9
+    assert "a0, a1, a2, a3, a4, a5 and 3 more" in refusal(planned)
+
+
+def test_places_of_keys_and_of_whole_variables() -> None:
+    def locate(variable: str, key: str | None) -> str | None:
+        return f"vars.yml:{key}" if key == "speculative_num_draft_tokens" else f"vars.yml:{variable}"
+
+    (problem,) = fleet({"a1": spec(speculative_num_draft_tokens=3)}, locate).stopping
+    assert problem.places == ("vars.yml:speculative_num_draft_tokens",)
+    (problem,) = fleet({"a1": {"sglang_engine_version": "0.5.8"}}, locate).stopping[:1]
+    assert problem.places[0] == "vars.yml:sglang_engine_lock"
+
+
+def test_one_port_twice_on_one_machine() -> None:
+    machine = {"ansible_host": "gpu7"}
+    planned = fleet({"a1": machine, "a2": machine, "b1": {"ansible_host": "gpu8"}})
+    assert [(problem.finding.rule, problem.hosts) for problem in planned.stopping] == [
+        ("port-clash", ("a1",)),
+        ("port-clash", ("a2",)),
+    ]
+    apart = fleet({"a1": {**machine, **spec(port=30001)}, "a2": {**machine, **spec(port=30002)}})
+    assert apart.stopping == []
+
+
+def test_a_harmful_finding_stops_until_it_is_accepted() -> None:
+    harmful = spec(speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)
+    harmful["sglang_server_args"]["speculative_algorithm"] = "EAGLE"
+    (problem,) = fleet({"a1": harmful}).stopping
+    assert problem.finding.rule == "eagle-named-for-eagle3"
+    assert "sglang_plan_accept" in refusal(fleet({"a1": harmful}))
+    accepted = fleet({"a1": {**harmful, "sglang_plan_accept": ["eagle-named-for-eagle3"]}})
+    assert accepted.stopping == []
+    assert "accepted by sglang_plan_accept" in summary(accepted)
+
+
+def test_the_summary_says_what_will_run() -> None:
+    text = summary(
+        fleet({"a1": spec(speculative_num_draft_tokens=3, speculative_num_steps=1, speculative_eagle_topk=1)})
+    )
+    assert "a1: SGLang 0.5.11 on 8 x rtx_pro_6000_blackwell" in text
+    assert "--tp-size 8" in text
+    assert "rewrites speculative_num_draft_tokens from 3 to 2" in text
+
+
+def test_a_place_below_the_current_folder_is_shown_relative() -> None:
+    assert shown("/site/group_vars/all.yml:3:1", "/site") == "group_vars/all.yml:3:1"
+    assert shown("/elsewhere/all.yml:3:1", "/site") == "/elsewhere/all.yml:3:1"
+    assert shown("<CLI option '-e'>", "/site") == "<CLI option '-e'>"

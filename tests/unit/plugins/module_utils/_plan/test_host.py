@@ -1,0 +1,202 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.inferops.serving.plugins.module_utils._plan.engine_lock import (
+    EngineLockProblem,
+    read_engine_lock,
+    shipped_locks,
+)
+from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, HostPlan, plan_host
+
+ROOT = Path(__file__).resolve().parents[5]
+REVISION = "1" * 40
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """An inventory folder with an engine lock and the locks of a target and a drafter."""
+    engine = tmp_path / "engine"
+    engine.mkdir()
+    (engine / "requirements.txt").write_text("sglang==0.5.19 --hash=sha256:" + "0" * 64 + "\n")
+    (engine / "lock.json").write_text(
+        json.dumps(
+            {"format": 1, "sglang": "0.5.19", "python": "3.11", "platform": "x86_64-manylinux_2_34", "stand_ins": True}
+        )
+    )
+    (tmp_path / "locks").mkdir()
+    for repo, architecture in (("tiny/k2", "DeepseekV3ForCausalLM"), ("tiny/draft", "LlamaForCausalLMEagle3")):
+        (tmp_path / "locks" / f"{repo.replace('/', '--')}.json").write_text(
+            json.dumps(
+                {
+                    "format": 1,
+                    "repo": repo,
+                    "repo_type": "model",
+                    "revision": REVISION,
+                    "files": [{"path": "config.json", "size": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}],
+                    "total_size": 2,
+                    "facts": {"config": {"architectures": [architecture]}},
+                }
+            )
+        )
+    return tmp_path
+
+
+def planned(site: Path, **variables: Any) -> HostPlan:
+    return plan_host(
+        "a1",
+        {
+            "inventory_dir": str(site),
+            "sglang_engine_version": "0.5.19",
+            "sglang_engine_lock": "./engine",
+            "sglang_model_target": "tiny/k2",
+            "sglang_model_drafter": "tiny/draft",
+            "sglang_plan_gpu": "none",
+            "sglang_server_args": {"speculative_algorithm": "EAGLE3", "device": "cpu"},
+            **variables,
+        },
+        {},
+    )
+
+
+def rule_ids(plan: HostPlan) -> set[str]:
+    return {finding.rule for finding in plan.findings}
+
+
+def test_a_whole_plan(site: Path) -> None:
+    plan = planned(site).as_dict()
+    digest = read_engine_lock(str(site / "engine")).digest
+    target = f"/srv/models/models--tiny--k2/snapshots/{REVISION}"
+    drafter = f"/srv/models/models--tiny--draft/snapshots/{REVISION}"
+    assert plan["engine"] == {
+        "root": "/opt/sglang",
+        "version": "0.5.19",
+        "lock": str(site / "engine"),
+        "digest": digest,
+        "path": f"/opt/sglang/engines/0.5.19-{digest}",
+        "python": "3.11",
+        "stand_ins": True,
+    }
+    assert [(model["role"], model["path"], model["locked"]) for model in plan["model"]["models"]] == [
+        ("target", target, True),
+        ("drafter", drafter, True),
+    ]
+    assert plan["server"]["unit"] == "sglang-main.service"
+    assert plan["server"]["url"] == "http://127.0.0.1:30000"
+    assert plan["server"]["speculative"] is True
+    words = plan["server"]["argv"]
+    assert words[words.index("--model-path") + 1] == target
+    assert words[words.index("--speculative-draft-model-path") + 1] == drafter
+    assert words[words.index("--served-model-name") + 1] == "tiny/k2"
+
+
+def test_what_the_operator_gives_is_not_filled_in(site: Path) -> None:
+    args = {"speculative_algorithm": "EAGLE3", "port": 31000, "host": "0.0.0.0", "model-path": "/elsewhere"}
+    plan = planned(site, sglang_server_args=args)
+    assert plan.server is not None
+    assert plan.server["url"] == "http://127.0.0.1:31000"
+    assert "model_path" not in plan.filled
+    assert plan.server["argv"].count("--model-path") == 1
+
+
+def test_the_catalogue_does_not_complete_numbers_that_were_begun(site: Path) -> None:
+    kimi = {
+        "sglang_engine_version": "0.5.19",
+        "sglang_model_target": "moonshotai/Kimi-K2.6",
+        "sglang_model_drafter": "lightseekorg/kimi-k2.6-eagle3",
+        "sglang_plan_gpu": "h200",
+    }
+    whole = planned(site, **kimi, sglang_server_args={"tp_size": 8})
+    assert whole.filled["speculative_algorithm"] == "EAGLE3"
+    assert whole.filled["speculative_num_steps"] == 3
+    for begun in ({"speculative_num_draft_tokens": 3}, {"speculative_eagle_top_k": 4}):
+        plan = planned(site, **kimi, sglang_server_args={"tp_size": 8, **begun})
+        assert "speculative_num_steps" not in plan.filled
+        assert {"spec-steps-missing", "flag-unknown"} & rule_ids(plan)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "rule"),
+    [
+        ("sglang_engine_version", None, "variable-missing"),
+        ("sglang_engine_version", "latest", "release-unreadable"),
+        ("sglang_engine_version", 0.5, "variable-type"),
+        ("sglang_engine_version", "0.5.11", "engine-lock-release"),
+        ("sglang_engine_lock", "./nowhere", "engine-lock-missing"),
+        ("sglang_engine_lock", "no-such-shipped-lock", "engine-lock-missing"),
+        ("sglang_plan_gpu", "h300", "gpu-unreadable"),
+        ("sglang_plan_gpu", {"compute_capability": "nine"}, "gpu-unreadable"),
+        ("sglang_plan_gpu", None, "gpu-unnamed"),
+        ("sglang_server_args", ["--tp", "8"], "variable-type"),
+        ("sglang_server_env", {"A B": "x"}, "variable-type"),
+        ("sglang_server_env", {"A": True}, "variable-type"),
+        ("sglang_server_name", "a/b", "variable-type"),
+        ("sglang_plan_accept", "some-rule", "variable-type"),
+        ("sglang_model_target", {"name": "x"}, "variable-type"),
+        ("sglang_model_target", {"repo": "tiny/k2", "path": "x"}, "variable-type"),
+        ("sglang_model_target", "tiny/other", "model-lock-missing"),
+        ("sglang_model_target", "tiny/other", "model-unknown"),
+        ("sglang_model_target", {"repo": "tiny/other", "lock": "tiny--k2.json"}, "model-lock-invalid"),
+        ("sglang_model_target", None, "model-path-missing"),
+    ],
+)
+def test_a_variable_that_cannot_be_planned_with(site: Path, variable: str, value: Any, rule: str) -> None:
+    assert rule in rule_ids(planned(site, **{variable: value}))
+
+
+def test_a_lock_that_is_no_json(site: Path) -> None:
+    broken = site / "locks" / "broken.json"
+    broken.write_text("{")
+    plan = planned(site, sglang_model_target={"repo": "tiny/k2", "lock": "broken.json"})
+    (finding,) = (one for one in plan.findings if one.rule == "model-lock-invalid")
+    assert str(broken) in finding.message
+
+
+def test_an_undefined_variable_is_a_finding() -> None:
+    plan = plan_host("a1", {}, {"sglang_engine_version": "'site_version' is undefined"})
+    (finding,) = plan.findings
+    assert finding.rule == "variable-undefined"
+    assert "site_version" in finding.message
+
+
+def test_an_engine_lock_of_another_format_is_refused(site: Path) -> None:
+    facts = site / "engine" / "lock.json"
+    facts.write_text(facts.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(EngineLockProblem, match="format 2"):
+        read_engine_lock(str(site / "engine"))
+
+
+def test_the_digest_changes_with_either_file(site: Path) -> None:
+    before = read_engine_lock(str(site / "engine")).digest
+    (site / "engine" / "requirements.txt").write_text("sglang==0.5.19 --hash=sha256:" + "1" * 64 + "\n")
+    assert read_engine_lock(str(site / "engine")).digest != before
+
+
+def test_every_shipped_lock_can_be_planned_with() -> None:
+    assert {"0.5.11-cp312-x86_64", "0.5.19-cp312-x86_64", "0.5.23-cp312-x86_64"} <= set(shipped_locks())
+    for name in shipped_locks():
+        plan = plan_host(
+            "a1",
+            {
+                "sglang_engine_version": name.split("-")[0],
+                "sglang_engine_lock": name,
+                "sglang_server_args": {"model_path": "/m"},
+                "sglang_plan_gpu": "h200",
+            },
+            {},
+        )
+        assert plan.engine is not None, plan.findings
+
+
+def test_the_documented_defaults_are_the_plans_own() -> None:
+    spec = yaml.safe_load((ROOT / "roles/sglang_plan/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    options = spec["argument_specs"]["main"]["options"]
+    assert {name: option.get("default") for name, option in options.items()} == DEFAULTS
