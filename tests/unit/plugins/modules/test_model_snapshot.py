@@ -1,0 +1,251 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module as Ansible runs it: a process of its own, arguments and result as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.engine import hub as engine_hub
+from tests.unit.plugins.module_utils._store import store_kit as kit
+
+ROOT = Path(__file__).resolve().parents[4]
+MODULE = ROOT / "plugins/modules/model_snapshot.py"
+SIZE = len(kit.model_files()[kit.SHARD])
+UNIQUE_SIZE = sum(map(len, set(kit.model_files().values())))
+Result = dict[str, t.Any]
+
+
+def start(arguments: Result) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    process = subprocess.Popen(
+        [sys.executable, str(MODULE)],
+        env={**environment, "PYTHONPATH": str(ROOT / "collections")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> Result:
+    output, errors = process.communicate(timeout=120)
+    assert errors == ""
+    result: Result = json.loads(output)
+    assert process.returncode == (1 if result.get("failed") else 0)
+    return result
+
+
+def run(arguments: Result, **changes: t.Any) -> Result:
+    return finish(start({**arguments, **changes}))
+
+
+@pytest.fixture
+def hub() -> t.Iterator[kit.Hub]:
+    with kit.running(kit.model_files()) as running:
+        yield running
+
+
+@pytest.fixture
+def arguments(hub: kit.Hub, tmp_path: Path) -> Result:
+    return {
+        "lock": kit.lock_of(hub.files),
+        "store": str(tmp_path / "srv/models"),
+        "sources": [{"type": "hub", "url": hub.url}],
+    }
+
+
+def test_check_then_run_then_run_again(arguments: Result, hub: kit.Hub) -> None:
+    store = Path(arguments["store"])
+    predicted = run(arguments, _ansible_check_mode=True, _ansible_diff=True)
+    assert not store.parent.exists()
+    assert hub.asked == []
+    assert (predicted["changed"], predicted["verified"]) == (True, None)
+    assert predicted["missing"] == sorted(hub.files)
+    assert predicted["bytes_to_fetch"] == UNIQUE_SIZE
+    assert f"lacks 6 of 6 files, {UNIQUE_SIZE} bytes to fetch" in predicted["msg"]
+
+    done = run(arguments, _ansible_diff=True)
+    assert done["changed"] is True
+    assert done["diff"] == predicted["diff"]
+    assert done["diff"]["before"] == ""
+    assert done["diff"]["after"].startswith(f"revision {kit.REVISION}\n")
+    for name in ("missing", "corrupt", "bytes_to_fetch", "path", "revision", "lock_digest"):
+        assert done[name] == predicted[name]
+    assert done["path"] == str(store / "models--org--model/snapshots" / kit.REVISION)
+    assert (Path(done["path"]) / kit.SHARD).read_bytes() == hub.files[kit.SHARD]
+    assert done["bytes_fetched"] == UNIQUE_SIZE
+    assert (done["source"], done["retries"], done["verified"]) == (hub.url, 0, "stamp")
+    assert done["seconds"] >= 0
+
+    hub.forget()
+    for mode in (False, True):
+        again = run(arguments, _ansible_check_mode=mode, _ansible_diff=True)
+        assert again["changed"] is False
+        assert (again["requests"], again["bytes_fetched"], again["bytes_hashed"]) == (0, 0, 0)
+        assert again["missing"] == again["corrupt"] == again["quarantined"] == []
+        assert again["diff"]["before"] == again["diff"]["after"]
+        assert again["source"] is None
+    assert hub.asked == []
+
+
+def test_the_digest_is_that_of_a_committed_lock(arguments: Result) -> None:
+    arguments["lock"]["facts"]["note"] = "caf\u00e9"
+    text = json.dumps(arguments["lock"], indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    result = run(arguments, _ansible_check_mode=True)
+    assert result["lock_digest"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_engine_kits_hub_and_its_locks(tmp_path: Path) -> None:
+    """Another server and another lock maker than this test's own agree with the module."""
+    repository = tmp_path / "hub/tiny/model"
+    repository.mkdir(parents=True)
+    (repository / "config.json").write_text("{}")
+    (repository / "model.safetensors").write_bytes(kit.noise("weights", 300_000))
+    lock = engine_hub.make_lock(repository, "tiny/model")
+    with engine_hub.Hub(tmp_path / "hub") as hub:
+        hub.misbehave({"safetensors": {"kind": "reset", "at": 100_000, "times": 1}})
+        result = run({"lock": lock, "store": str(tmp_path / "store"), "sources": [{"type": "hub", "url": hub.url}]})
+        assert result["changed"] is True
+        assert hub.stats()["requests"] == result["requests"] == 3
+    for name in ("config.json", "model.safetensors"):
+        assert Path(result["path"], name).read_bytes() == (repository / name).read_bytes()
+    assert result["lock_digest"] == hashlib.sha256(engine_hub.lock_text(lock).encode()).hexdigest()
+
+
+def test_verified_proves_every_byte_or_fails(arguments: Result, hub: kit.Hub) -> None:
+    verify = {"state": "verified", "verify": "full", "sources": None}
+    lacking = run(arguments, **verify)
+    assert (lacking["failed"], lacking["error_class"], lacking["changed"]) == (True, "not_found", False)
+    run(arguments)
+    proved = run(arguments, **verify)
+    assert (proved["changed"], proved["verified"], proved["bytes_hashed"]) == (False, "full", UNIQUE_SIZE)
+    blob = (Path(proved["path"]) / kit.SHARD).resolve()
+    os.truncate(blob, SIZE - 1)
+    damaged = run(arguments, **verify)
+    assert (damaged["error_class"], damaged["corrupt"]) == ("corrupt_source", [kit.SHARD])
+    assert blob.stat().st_size == SIZE - 1
+
+
+def test_a_failure_tells_what_an_operator_and_a_script_need(arguments: Result, hub: kit.Hub) -> None:
+    hub.misbehave(kit.SHARD, kit.flipped)
+    failed = run(arguments, workers=1)
+    assert failed["error_class"] == "corrupt_source"
+    assert failed["file"] == kit.SHARD
+    expected = hashlib.sha256(hub.files[kit.SHARD]).hexdigest()
+    assert failed["expected_sha256"] == expected
+    assert failed["quarantined"] == [f"{arguments['store']}/models--org--model/quarantine/{expected}"]
+    for said in (
+        kit.SHARD,
+        f"{hub.url}/{kit.REPO}/resolve/",
+        expected,
+        failed["got_sha256"],
+        "Use another source",
+    ):
+        assert said in failed["msg"]
+    assert failed["changed"] is True
+    assert not Path(failed["path"]).exists()
+
+
+def test_a_bad_lock_is_refused_before_anything(arguments: Result) -> None:
+    arguments["lock"]["files"][0]["path"] = "../../etc/passwd"
+    failed = run(arguments)
+    assert failed["error_class"] == "lock_invalid"
+    assert "'../../etc/passwd' is absolute or has an empty, '.' or '..' part" in failed["msg"]
+    assert not Path(arguments["store"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"workers": 0}, "workers is 0"),
+        ({"retries": -1}, "retries is -1"),
+        ({"stall_timeout": 0}, "stall_timeout is 0"),
+        ({"store": "models"}, "absolute path"),
+        ({"sources": []}, "at least one"),
+        ({"sources": None}, "sources"),
+        ({"sources": [{"type": "hub"}]}, "url"),
+        ({"sources": [{"type": "path"}]}, "path"),
+        ({"sources": [{"type": "hub", "url": "ftp://127.0.0.1"}]}, "not an http or https address"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused(arguments: Result, changes: Result, said: str) -> None:
+    failed = run(arguments, **changes)
+    assert failed["failed"] is True
+    assert said in failed["msg"]
+
+
+def test_the_token_reaches_the_source_and_no_output(arguments: Result, hub: kit.Hub, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("hf_canary\n")
+    hub.misbehave(kit.SHARD, kit.status(403))
+    outputs = [run(arguments, token_file=str(token_file)), run(arguments, token_file=str(token_file))]
+    assert [output.get("error_class") for output in outputs] == ["auth", None]
+    assert {asked.headers["Authorization"] for asked in hub.asked} == {"Bearer hf_canary"}
+    assert "hf_canary" not in json.dumps(outputs)
+    kept = [path for path in Path(arguments["store"]).rglob("*") if path.is_file()]
+    assert not [path for path in kept if b"hf_canary" in path.read_bytes()]
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_is_resumed_at_the_byte(arguments: Result, hub: kit.Hub, stop: signal.Signals) -> None:
+    """Bytes sent again are at most what the file in transfer still lacked."""
+    offset = random.randrange(1, SIZE)
+    release = threading.Event()
+    hub.misbehave(kit.SHARD, kit.held_after(offset, release))
+    part = Path(arguments["store"], "models--org--model/blobs/.part", hashlib.sha256(hub.files[kit.SHARD]).hexdigest())
+    process = start({**arguments, "workers": 1})
+    try:
+        kit.wait_until(lambda: part.exists() and part.stat().st_size == offset)
+        process.send_signal(stop)
+        process.communicate(timeout=30)
+    finally:
+        release.set()
+        process.kill()
+        process.wait()
+    assert process.returncode == -stop
+    assert not (part.parents[2] / "current").exists()
+    hub.forget()
+    predicted = run(arguments, _ansible_check_mode=True)
+    assert predicted["bytes_to_fetch"] == UNIQUE_SIZE - offset, f"killed at {offset}"
+    resumed = run(arguments)
+    assert hub.sent(kit.SHARD) == SIZE - offset, f"killed at {offset}"
+    assert hub.sent() == resumed["bytes_fetched"] == UNIQUE_SIZE - offset
+    assert resumed["bytes_resumed"] == offset
+    assert (Path(resumed["path"]) / kit.SHARD).read_bytes() == hub.files[kit.SHARD]
+
+
+def test_two_runs_at_once(arguments: Result, hub: kit.Hub) -> None:
+    release = threading.Event()
+    hub.misbehave(kit.SHARD, kit.held_after(1000, release))
+    one = start(arguments)
+    try:
+        kit.wait_until(lambda: bool(hub.sent(kit.SHARD)))
+        refused = run(arguments)
+        assert refused["error_class"] == "locked"
+        assert f"process {one.pid} on " in refused["msg"]
+        assert refused["holder"]["pid"] == one.pid
+        release.set()
+        assert finish(one)["changed"] is True
+    finally:
+        release.set()
+        one.kill()
+        one.wait()
+    assert run(arguments)["changed"] is False

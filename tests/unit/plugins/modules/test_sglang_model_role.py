@@ -1,0 +1,138 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role sglang_model on the controller itself, with a loopback Hub and a store in a temporary directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.plugins.module_utils._store import store_kit as kit
+
+ROOT = Path(__file__).resolve().parents[4]
+DRAFTER = "org/drafter"
+PLAY: list[dict[str, t.Any]] = [
+    {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.import_role": {"name": "inferops.serving.sglang_model"}}],
+    }
+]
+
+
+class Site:
+    """A playbook, its variables and what it prints."""
+
+    def __init__(self, root: Path, variables: dict[str, t.Any]) -> None:
+        self.root = root
+        self.variables = variables
+        self.store = root / "srv/models"
+
+    def play(self, *options: str, fails: bool = False) -> dict[str, t.Any]:
+        """Run the playbook and give the result of the last task; the whole output is in ``output``."""
+        (self.root / "play.yml").write_text(yaml.safe_dump(PLAY))
+        (self.root / "vars.json").write_text(json.dumps(self.variables))
+        environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).parent / "ansible-playbook"),
+                "--inventory=localhost,",
+                "--connection=local",
+                f"--extra-vars=@{self.root}/vars.json",
+                f"--extra-vars=ansible_python_interpreter={sys.executable}",
+                *options,
+                str(self.root / "play.yml"),
+            ],
+            cwd=ROOT,
+            env={
+                **environment,
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
+                "ANSIBLE_REMOTE_TEMP": str(self.root / "tmp"),
+                "ANSIBLE_NOCOLOR": "1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        output = done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, output
+        recap = next((line for line in done.stdout.splitlines() if line.startswith("localhost  ")), "")
+        return {"output": output, **dict(pair.split("=") for pair in recap.split() if "=" in pair)}
+
+
+@pytest.fixture
+def hub() -> t.Iterator[kit.Hub]:
+    with kit.running(kit.model_files()) as running:
+        yield running
+
+
+@pytest.fixture
+def drafter_hub() -> t.Iterator[kit.Hub]:
+    with kit.running({"config.json": b"{}", "model.safetensors": kit.noise("drafter", 5000)}, DRAFTER) as running:
+        yield running
+
+
+@pytest.fixture
+def site(tmp_path: Path, hub: kit.Hub, drafter_hub: kit.Hub) -> Site:
+    (tmp_path / "target.json").write_text(json.dumps(kit.lock_of(hub.files)))
+    (tmp_path / "drafter.json").write_text(json.dumps(kit.lock_of(drafter_hub.files, repo=DRAFTER)))
+    store = str(tmp_path / "srv/models")
+
+    def model(role: str, repo: str) -> dict[str, str]:
+        folder = repo.replace("/", "--")
+        return {
+            "role": role,
+            "repo": repo,
+            "lock": str(tmp_path / f"{role}.json"),
+            "revision": kit.REVISION,
+            "path": f"{store}/models--{folder}/snapshots/{kit.REVISION}",
+        }
+
+    plan = {"store": store, "models": [model("target", kit.REPO), model("drafter", DRAFTER)]}
+    return Site(
+        tmp_path,
+        {
+            "sglang_plan_result": {"plans": {"localhost": {"model": plan}}},
+            "sglang_model_sources": [
+                {"type": "hub", "url": hub.url},
+                {"type": "hub", "url": drafter_hub.url},
+            ],
+        },
+    )
+
+
+def test_check_run_and_run_again(site: Site, hub: kit.Hub, drafter_hub: kit.Hub) -> None:
+    predicted = site.play("--check", "--diff")
+    assert not site.store.exists()
+    assert hub.asked == drafter_hub.asked == []
+    done = site.play("--diff")
+    for said in ("(item=target org/model)", "(item=drafter org/drafter)", f"+revision {kit.REVISION}"):
+        assert said in predicted["output"]
+        assert said in done["output"]
+    assert predicted["changed"] == done["changed"] == "2"
+    for model in site.variables["sglang_plan_result"]["plans"]["localhost"]["model"]["models"]:
+        assert (Path(model["path"]) / "config.json").is_file(), "where the plan says it is"
+    asked = len(hub.asked) + len(drafter_hub.asked)
+    before = kit.listing(site.store)
+    assert site.play()["changed"] == "0"
+    assert site.play("--check")["changed"] == "0"
+    assert len(hub.asked) + len(drafter_hub.asked) == asked
+    assert kit.listing(site.store) == before
+
+
+def test_a_lock_that_is_not_there_is_named_before_anything(site: Site, hub: kit.Hub) -> None:
+    (site.root / "drafter.json").unlink()
+    output = site.play(fails=True)["output"]
+    assert f"the drafter org/drafter at revision {kit.REVISION}: {site.root}/drafter.json." in output
+    assert "Make it from that repository" in output
+    assert not site.store.exists()
+    assert hub.asked == []
