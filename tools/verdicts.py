@@ -49,6 +49,7 @@ def verdict(row: dict[str, Any], models: Path) -> dict[str, Any]:
         read_gpu(row["gpu"]),
         _model(args.get("model_path"), models),
         _model(args.get("speculative_draft_model_path"), models),
+        row.get("env"),
     )
     refused = [finding for finding in report.findings if finding.outcome == REFUSED and finding.exception]
     if refused:
@@ -57,8 +58,10 @@ def verdict(row: dict[str, Any], models: Path) -> dict[str, Any]:
 
 
 def _model(path: Any, models: Path) -> Model | None:
+    if path is None:
+        return None
     config = models / str(path).removeprefix(PREFIX) / "config.json"
-    return Model(config=json.loads(config.read_text())) if config.is_file() else None
+    return Model(config=json.loads(config.read_text())) if config.is_file() else Model(is_missing=True)
 
 
 def differs(row: dict[str, Any], answer: dict[str, Any]) -> str | None:

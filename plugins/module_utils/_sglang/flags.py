@@ -19,6 +19,15 @@ import typing as t
 from .data_files import load_json
 from .versions import Release
 
+#: Up to 0.5.13 argparse had other destinations for these, which SGLang renamed when it read them (from_cli_args).
+_RENAMED = {
+    "attention_context_parallel_size": "attn_cp_size",
+    "data_parallel_size": "dp_size",
+    "expert_parallel_size": "ep_size",
+    "moe_data_parallel_size": "moe_dp_size",
+    "pipeline_parallel_size": "pp_size",
+    "tensor_parallel_size": "tp_size",
+}
 _SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -141,12 +150,13 @@ def releases_with(key: str) -> list[str]:
 
 def _flag(name: str, spec: t.Mapping[str, t.Any]) -> Flag:
     choices = spec.get("choices")
-    own = spelling(spec["dest"])
+    dest = _RENAMED.get(spec["dest"], spec["dest"])
+    own = spelling(dest)
     return Flag(
         # --tp-size rather than --tensor-parallel-size: the name that SGLang itself uses inside, where it may be given
         name=own if own in spec["names"] else name,
         names=tuple(spec["names"]),
-        dest=spec["dest"],
+        dest=dest,
         action=spec["action"],
         type=spec.get("type"),
         choices=None if choices is None else tuple(choices),

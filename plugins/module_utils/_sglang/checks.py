@@ -1,0 +1,130 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: nothing outside inferops.serving may rely on it.
+"""What the server checks of the whole once everything is resolved, and what is known of the models beforehand."""
+
+from __future__ import annotations
+
+from .case import ALGORITHM, Case, facts
+from .findings import Remedy
+from .versions import Release
+
+_LORA_ALGORITHMS = ("EAGLE", "EAGLE3", "DFLASH", "DSPARK")
+
+
+def check_models(case: Case) -> None:
+    """What hangs on the checkpoints: met first, when their config.json is read."""
+    model_type = case.target.config.get("model_type")
+    since = facts()["model_types"].get(model_type) if isinstance(model_type, str) else None
+    if since is not None and not case.holds(since):
+        case.find("target-type-unknown", ["sglang_model_target"], model_type=model_type, since=since)
+    length, derived = case.values.get("context_length"), case.target.context_length
+    allowed = case.env_flag("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", False)
+    if length is not None and derived is not None and length > derived and not allowed:
+        remedy = Remedy({"context_length": derived})
+        case.find("context-length", ["context_length"], remedy, length=length, derived=derived)
+    for model, rule, variable in (
+        (case.target, "target-release", "sglang_model_target"),
+        (case.drafter, "drafter-release", "sglang_model_drafter"),
+    ):
+        if model.minimum_release and case.release < Release.parse(model.minimum_release):
+            case.find(rule, [variable], repo=model.repo, minimum=model.minimum_release)
+
+
+def resolve_parallel(case: Case) -> None:
+    """Pipeline parallelism turns the overlap scheduler off; attention's data-parallel ranks divide tp_size."""
+    values = case.values
+    if values["pp_size"] > 1:
+        values["disable_overlap_schedule"] = True
+    if not case.attention_dp:
+        return
+    ranks = max(case.get("attn_dp_size") or 1, values["dp_size"])
+    if values["tp_size"] % ranks != 0:
+        keys = case.given_of(("tp_size", "dp_size", "attn_dp_size"))
+        remedy = Remedy({"tp_size": ranks})
+        case.find("dp-attention-tp", keys, remedy, tp=values["tp_size"], dp=ranks)
+
+
+def check_resolved(case: Case) -> None:
+    """The last look before processes are started (check_server_args)."""
+    values = case.values
+    if values["nnodes"] and (values["tp_size"] * values["pp_size"]) % values["nnodes"] != 0:
+        case.find(
+            "parallel-nodes",
+            case.given_of(("tp_size", "pp_size", "nnodes")),
+            Remedy({"nnodes": 1}),
+            product=values["tp_size"] * values["pp_size"],
+            nodes=values["nnodes"],
+        )
+    if values["pp_size"] > 1 and case.algorithm is not None:
+        _pipeline(case)
+    if values["dp_size"] > 1 and values["nnodes"] != 1 and (case.holds(">=0.5.22") or not case.attention_dp):
+        case.find("parallel-dp-nodes", ["dp_size", "nnodes"], Remedy({"dp_size": 1}))
+    _lora(case)
+    _chunks_and_pages(case)
+    _two_batch_overlap(case)
+
+
+def _pipeline(case: Case) -> None:
+    away = Remedy({"pp_size": 1})
+    words = {"algorithm": case.algorithm}
+    if case.applies("pipeline-speculation"):
+        case.find("pipeline-speculation", ["pp_size", ALGORITHM], away, **words)
+    elif case.algorithm == "DSPARK":
+        return  # judged where DSPARK is resolved
+    elif case.algorithm != "EAGLE" or case.get("enable_multi_layer_eagle"):
+        case.find("pipeline-algorithm", ["pp_size", ALGORITHM], away, **words)
+    elif case.env_flag("SGLANG_ENABLE_PP_SPEC", False):
+        if case.get("disaggregation_mode") != "null" or case.get("speculative_adaptive") or case.attention_dp:
+            case.find("pipeline-aggregated", ["pp_size", ALGORITHM], away, **words)
+    elif case.get("disaggregation_mode") != "prefill":
+        case.find("pipeline-prefill-only", ["pp_size", ALGORITHM], away, **words)
+
+
+def _lora(case: Case) -> None:
+    if not (case.get("enable_lora") or case.get("lora_paths")) or case.algorithm in (None, "NGRAM"):
+        return
+    if case.applies("lora-ngram-only"):
+        case.find("lora-ngram-only", [ALGORITHM], Remedy(remove=(ALGORITHM,)), algorithm=case.algorithm)
+    elif case.algorithm not in _LORA_ALGORITHMS:
+        case.find("lora-algorithm", [ALGORITHM], Remedy(remove=(ALGORITHM,)), algorithm=case.algorithm)
+    elif case.get("speculative_adaptive"):
+        case.find("lora-adaptive", ["speculative_adaptive"], Remedy(remove=("speculative_adaptive",)))
+    elif case.env_flag("SGLANG_ENABLE_OVERLAP_PLAN_STREAM", False):
+        case.find(
+            "lora-plan-stream",
+            [ALGORITHM],
+            Remedy(remove=("SGLANG_ENABLE_OVERLAP_PLAN_STREAM",), variable="sglang_server_env"),
+        )
+
+
+def _chunks_and_pages(case: Case) -> None:
+    values = case.values
+    page, chunk = values["page_size"], values["chunked_prefill_size"]
+    if chunk is None and case.gpu is not None and case.gpu.memory_mib is not None:
+        gib = case.gpu.memory_mib / 1024
+        chunk = next(row["size"] for row in facts()["chunked_prefill"] if gib < row.get("below_gib", gib + 1))
+    if page is None or chunk is None or chunk <= 0 or values["disaggregation_mode"] == "decode":
+        return
+    if page == 0:
+        case.find("page-size-zero", ["page_size"], Remedy({"page_size": 1}))
+    elif chunk % page != 0:
+        case.find(
+            "page-size-chunk",
+            case.given_of(("page_size", "chunked_prefill_size")),
+            Remedy({"page_size": 1}),
+            page=page,
+            chunk=chunk,
+        )
+
+
+def _two_batch_overlap(case: Case) -> None:
+    if not case.get("enable_two_batch_overlap") or case.values["moe_a2a_backend"] != "none":
+        return
+    remedy = Remedy(remove=("enable_two_batch_overlap",))
+    if case.applies("two-batch-overlap"):
+        case.find("two-batch-overlap", ["enable_two_batch_overlap"], remedy)
+    elif case.applies("two-batch-overlap-dp") and not case.attention_dp:
+        case.find("two-batch-overlap-dp", ["enable_two_batch_overlap"], remedy)
