@@ -50,6 +50,15 @@ requirements:  ## compile requirements/dev.in again, for every supported Python
 	        --python-version $$version requirements/dev.in --output-file requirements/dev-py$$version.txt; \
 	done
 
+# ---- the demonstration ---------------------------------------------------------------------------------------------
+
+demo: env  ## from an empty host to an answering SGLang server, on this machine without a GPU
+	@python tests/demo/demo.py up
+
+demo-clean: env  ## remove the demo's host, mirror and state
+	@python tests/demo/demo.py down
+	@echo "the demo is gone; its caches stay in $${INFEROPS_CACHE:-/var/cache/inferops-serving}"
+
 # ---- checks --------------------------------------------------------------------------------------------------------
 
 test: lint unit sanity hosts-test molecule integration  ## everything CI runs

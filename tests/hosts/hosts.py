@@ -273,7 +273,7 @@ class Hosts:
         return self.state / name / "root"
 
     def _note(self, record: Record, pid: int) -> None:
-        record.processes.append((pid, _start_time(pid) or ""))
+        record.processes.append((pid, start_time(pid) or ""))
         _write(self.state / record.name / "record.json", json.dumps(dataclasses.asdict(record)))
 
     def _free_port(self) -> int:
@@ -371,7 +371,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _start_time(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """The start time of a process in clock ticks since boot, None for one that is not there or is a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -381,7 +381,7 @@ def _start_time(pid: int) -> str | None:
 
 
 def _alive(record: Record) -> list[int]:
-    return [pid for pid, start in record.processes if _start_time(pid) == start]
+    return [pid for pid, start in record.processes if start_time(pid) == start]
 
 
 def _is_over(record: Record) -> bool:

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from hosts import Hosts, _is_free, _start_time  # noqa: E402
+from hosts import Hosts, _is_free, start_time
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def test_two_hosts_with_systemd_ssh_and_a_user_who_may_become_root(hosts: Hosts)
         assert told.stdout.split() == [name, "ops", "0", "running", "active"]
     first, second = processes(hosts, "one"), processes(hosts, "two")
     hosts.down(["one"])
-    assert not any(_start_time(pid) for pid in first)
-    assert all(_start_time(pid) for pid in second)
+    assert not any(start_time(pid) for pid in first)
+    assert all(start_time(pid) for pid in second)
     assert hosts.names() == ["two"]
     hosts.up({"two": None})
     assert processes(hosts, "two") == second, "a host that runs is left as it is"
@@ -72,7 +72,7 @@ def test_killed_with_nine_it_is_still_ended_whole(hosts: Hosts) -> None:
     nspawn, init = processes(hosts, "one")
     os.kill(nspawn, signal.SIGKILL)
     hosts.down()
-    assert _start_time(init) is None
+    assert start_time(init) is None
     assert hosts.names() == []
 
 
