@@ -312,7 +312,6 @@ class _Planner:
             "name": name,
             "unit": f"sglang-{name}.service",
             "argv": list(report.argv),
-            "env": {str(key): str(value) for key, value in self.values["sglang_server_env"].items()},
             "port": port,
             "url": f"http://{_EVERYWHERE.get(listen, listen)}:{port}",
             "served_model_name": by_dest.get("served_model_name") or by_dest.get("model_path"),

@@ -1,0 +1,89 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: nothing outside inferops.serving may rely on it.
+"""The gate's view of a real host: systemctl, journalctl and HTTP on the host itself."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import typing as t
+import urllib.parse
+
+from .gate import Answer
+
+_PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "NRestarts",
+    "MainPID",
+    "InvocationID",
+    "ExecMainCode",
+    "ExecMainStatus",
+)
+_MOST_LINES = 5000
+
+#: Runs a command and gives its standard output.
+Run = t.Callable[[list[str]], str]
+
+
+class Machine:
+    """A :class:`gate.Host`. HTTP time-outs in seconds."""
+
+    def __init__(self, run: Run, unit: str, url: str, health_timeout: float, answer_timeout: float = 120) -> None:
+        self._run = run
+        self._unit = unit
+        parts = urllib.parse.urlsplit(url)
+        self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._health_timeout = health_timeout
+        self._answer_timeout = answer_timeout
+
+    def unit(self) -> dict[str, str]:
+        """Properties of the unit."""
+        shown = self._run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", self._unit])
+        pairs = (line.partition("=") for line in shown.splitlines())
+        return {name: value for name, _equals, value in pairs if name}
+
+    def journal(self, invocation: str) -> list[str]:
+        """The journal of one start of the unit, at most its last 5,000 lines."""
+        match = f"_SYSTEMD_INVOCATION_ID={invocation}"
+        return self._run(["journalctl", "--no-pager", "--output=cat", f"--lines={_MOST_LINES}", match]).splitlines()
+
+    def get(self, path: str) -> Answer:
+        """GET a path of the server."""
+        return self._ask("GET", path, None, self._health_timeout if path == "/health" else self._answer_timeout)
+
+    def post(self, path: str, body: t.Any) -> Answer:
+        """POST JSON to a path of the server."""
+        return self._ask("POST", path, json.dumps(body), self._answer_timeout)
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let that time pass."""
+        time.sleep(seconds)
+
+    def _ask(self, method: str, path: str, body: str | None, timeout: float) -> Answer:
+        # a connection each: proxies from the environment must not come between a host and itself
+        connection = http.client.HTTPConnection(*self._address, timeout=timeout)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except ConnectionRefusedError:
+            return Answer(0)
+        except (OSError, http.client.HTTPException):
+            return Answer(None)
+        finally:
+            connection.close()
+        try:
+            return Answer(answer.status, json.loads(text))
+        except ValueError:
+            return Answer(answer.status, text)

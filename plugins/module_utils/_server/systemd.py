@@ -1,0 +1,52 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: nothing outside inferops.serving may rely on it.
+"""Words as systemd reads them back: ExecStart arguments and the lines of an environment file.
+
+The rules are those of systemd.service(5), "Command lines", systemd.syntax(7), "Quoting", and systemd.exec(5),
+"EnvironmentFile".
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+# In these no character means anything to systemd, but for the percent sign that is doubled everywhere.
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def exec_start(words: t.Sequence[str]) -> str:
+    """A command line for ExecStart=. Nothing in it is expanded: % and $ reach the program as they are.
+
+    :raises ValueError: a word holds a NUL character, or there is no word.
+    """
+    if not words:
+        raise ValueError("a command line has at least one word")
+    return " ".join(_quoted(word) for word in words)
+
+
+def environment_file(variables: t.Mapping[str, str]) -> str:
+    """The text of an EnvironmentFile=, one variable a line, in the mapping's order.
+
+    :raises ValueError: a value holds a NUL character.
+    """
+    return "".join(f"{name}={_environment_value(value)}\n" for name, value in variables.items())
+
+
+def _quoted(word: str) -> str:
+    if "\0" in word:
+        raise ValueError(f"no program takes a NUL character: {word!r}")
+    if _PLAIN.match(word):
+        return word.replace("%", "%%")
+    escaped = "".join(_ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 32 else char) for char in word)
+    return '"' + escaped.replace("%", "%%").replace("$", "$$") + '"'
+
+
+def _environment_value(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("no environment takes a NUL character")
+    return '"' + re.sub(r'(["\\`$])', r"\\\1", value) + '"'

@@ -1,0 +1,228 @@
+#!/usr/bin/python
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: server_ready
+short_description: Wait until an SGLang server answers, or until it cannot any more
+version_added: 0.1.0
+author: inferops contributors (@inferops)
+description:
+  - Watches a systemd unit and its HTTP server together. A closed port (weights are loading), status 503 (warming up)
+    and a slow C(/health) are waited for.
+  - Fails at once when the unit ends or systemd starts it again, with the state of the unit and the first traceback of
+    its journal.
+  - A server that answers must then serve the planned model, generate a text and, with speculation, show an accept
+    length.
+  - Shows on the controller's screen what the server is doing while it waits.
+attributes:
+  action:
+    description: Has a corresponding action plugin, which shows the progress.
+    support: full
+  check_mode:
+    description: Looks once, waits for nothing and does not fail.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is nothing to show.
+    support: none
+  idempotent:
+    description: Changes nothing.
+    support: full
+options:
+  unit:
+    description: The systemd unit.
+    type: str
+    required: true
+  url:
+    description: The server's address as the host itself reaches it.
+    type: str
+    required: true
+  timeout:
+    description: Seconds that the server has from now on until it answers. Loading 600 GB takes a good part of an hour.
+    type: int
+    default: 3600
+  health_timeout:
+    description:
+      - Seconds that one C(/health) may take, at least 5. SGLang generates a token for it, which takes a second or more.
+    type: int
+    default: 20
+  served_model_name:
+    description: The model that C(/v1/models) must name.
+    type: str
+  speculative:
+    description: Whether the server must speculate and show an accept length.
+    type: bool
+    default: false
+  accept_length_min:
+    description: The least accept length, in tokens per verification.
+    type: float
+  prompt:
+    description: What the generation begins with.
+    type: str
+    default: Once upon a time
+  max_tokens:
+    description: Tokens to generate.
+    type: int
+    default: 64
+  slice:
+    description:
+      - Seconds after which to come back although the server is not ready. Used by the action plugin, which calls again
+        with RV(invocation).
+    type: float
+  invocation:
+    description: The start of the unit that is watched, as an earlier call returned it.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Wait for the server
+  inferops.serving.server_ready:
+    unit: sglang-kimi.service
+    url: http://127.0.0.1:30000
+    served_model_name: moonshotai/Kimi-K2.6
+    speculative: true
+"""
+
+RETURN = r"""
+ready:
+  description: Whether the server answers and has shown what it must.
+  returned: always
+  type: bool
+phase:
+  description: What the server is doing, such as V(loading), V(warming up) or V(ready).
+  returned: always
+  type: str
+timeline:
+  description: The phases seen, with the second at which each began.
+  returned: always
+  type: list
+  elements: dict
+invocation:
+  description: The start of the unit that was watched.
+  returned: always
+  type: str
+unit_state:
+  description: Properties of the unit.
+  returned: always
+  type: dict
+model:
+  description: The model that the server serves.
+  returned: when ready
+  type: str
+answer:
+  description: The generated text.
+  returned: when ready
+  type: str
+server_info:
+  description: The server's version and what it says of its speculation.
+  returned: when ready
+  type: dict
+accept_length:
+  description: Tokens per verification, the server's own average.
+  returned: when ready
+  type: float
+cause:
+  description: One line that says why the server will not be ready.
+  returned: on failure
+  type: str
+traceback:
+  description: The first Python traceback that the unit wrote, with everything chained to it.
+  returned: on failure
+  type: str
+journal:
+  description: The last lines that the unit wrote.
+  returned: on failure
+  type: list
+  elements: str
+"""
+
+import time
+import typing as t
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.serving.plugins.module_utils._server.gate import READY, Gate, GateError, Wanted
+from ansible_collections.inferops.serving.plugins.module_utils._server.machine import Machine
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "unit": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "timeout": {"type": "int", "default": 3600},
+            "health_timeout": {"type": "int", "default": 20},
+            "served_model_name": {"type": "str"},
+            "speculative": {"type": "bool", "default": False},
+            "accept_length_min": {"type": "float"},
+            "prompt": {"type": "str", "default": "Once upon a time"},
+            "max_tokens": {"type": "int", "default": 64},
+            "slice": {"type": "float"},
+            "invocation": {"type": "str"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    if params["health_timeout"] < 5:
+        module.fail_json(msg="health_timeout is at least 5 seconds: SGLang's /health generates a token.")
+
+    def run(command: list[str]) -> str:
+        _status, out, _err = module.run_command(command, check_rc=False)
+        return str(out)
+
+    machine = Machine(run, params["unit"], params["url"], params["health_timeout"])
+    wanted = Wanted(
+        served_model_name=params["served_model_name"],
+        speculative=params["speculative"],
+        accept_length_min=params["accept_length_min"],
+        prompt=params["prompt"],
+        max_tokens=params["max_tokens"],
+    )
+    gate = Gate(machine, wanted, params["invocation"])
+    result: dict[str, t.Any] = {"changed": False, "ready": False, "phase": "unknown", "timeline": []}
+    begin = time.monotonic()
+    try:
+        if module.check_mode:
+            _note(result, gate.look(), begin)
+        else:
+            _wait(gate, result, begin, params["slice"], params["timeout"])
+            if result["phase"] == READY:
+                result.update(gate.prove(), ready=True)
+    except GateError as exc:
+        result.update(exc.facts, cause=exc.cause, invocation=gate.invocation)
+        if module.check_mode:
+            module.exit_json(**result)
+        module.fail_json(msg=_message(params["unit"], exc), **result)
+    module.exit_json(unit_state=gate.unit, invocation=gate.invocation, **result)
+
+
+def _wait(gate: Gate, result: dict[str, t.Any], begin: float, part: float | None, timeout: int) -> None:
+    """Watch until the server is ready, or the slice is over and a phase was seen."""
+    limit = timeout if part is None else part
+    while True:
+        left = begin + limit - time.monotonic()
+        phase = gate.watch(max(left, 0))
+        _note(result, phase, begin)
+        if phase == READY:
+            return
+        if time.monotonic() - begin >= limit:
+            if part is None:
+                raise gate.timed_out(phase, timeout)
+            return
+
+
+def _note(result: dict[str, t.Any], phase: str, begin: float) -> None:
+    if result["phase"] != phase:
+        result["timeline"].append({"phase": phase, "seconds": round(time.monotonic() - begin, 1)})
+    result["phase"] = phase
+
+
+def _message(unit: str, failure: GateError) -> str:
+    """One line; the traceback and the journal stand beside it in the result."""
+    return f"{unit}: {failure.cause}. More: journalctl -u {unit}"
+
+
+if __name__ == "__main__":
+    main()
