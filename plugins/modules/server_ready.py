@@ -201,15 +201,13 @@ def main() -> None:
 def _wait(gate: Gate, result: dict[str, t.Any], begin: float, part: float | None, timeout: int) -> None:
     """Watch until the server is ready, or the slice is over and a phase was seen."""
     limit = timeout if part is None else part
-    while True:
+    _note(result, gate.look(), begin)
+    while result["phase"] != READY:
         left = begin + limit - time.monotonic()
-        phase = gate.watch(max(left, 0))
-        _note(result, phase, begin)
-        if phase == READY:
-            return
-        if time.monotonic() - begin >= limit:
+        _note(result, gate.watch(max(left, 0)), begin)
+        if result["phase"] != READY and time.monotonic() - begin >= limit:
             if part is None:
-                raise gate.timed_out(phase, timeout)
+                raise gate.timed_out(result["phase"], timeout)
             return
 
 
