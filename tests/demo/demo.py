@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from tests.engine import hub, models, wheelhouse  # noqa: E402
 from tests.hosts.hosts import Hosts, start_time  # noqa: E402
 
-INVENTORY = ROOT / "inventories/demo"
+LOCKS = ROOT / "inventories/locks"
 STATE = ROOT / "build/demo"
 CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving"))
 WHEELS = CACHE / "wheelhouse-cpu-0.5.19"
@@ -68,7 +68,7 @@ def make_mirror() -> None:
     """Write the tiny models and serve them like the Hub does, from a process that outlives this one."""
     repos = STATE / "hub"
     models.write_models(repos)
-    for lock in sorted((INVENTORY / "locks").glob("*.json")):
+    for lock in sorted(LOCKS.glob("*.json")):
         locked = json.loads(lock.read_text())
         if hub.make_lock(repos / locked["repo"], locked["repo"]) != locked:
             raise RuntimeError(f"{lock} is not the lock of the model just made: run tests/demo/demo.py locks")
@@ -92,10 +92,10 @@ def make_mirror() -> None:
 
 
 def write_locks() -> None:
-    """Write the locks of the tiny models into the demo's inventory."""
+    """Write the locks of the tiny models beside the demo's inventory."""
     repos = STATE / "hub"
     models.write_models(repos)
-    hub.write_locks(repos, INVENTORY / "locks")
+    hub.write_locks(repos, LOCKS)
 
 
 def get(url: str, body: Any = None) -> Any:

@@ -33,7 +33,7 @@ DEFAULTS: dict[str, t.Any] = {
     "sglang_model_target": None,
     "sglang_model_drafter": None,
     "sglang_model_store": "/srv/models",
-    "sglang_model_lock_dir": "locks",
+    "sglang_model_lock_dir": "../locks",
     "sglang_server_name": "main",
     "sglang_server_args": {},
     "sglang_server_env": {},

@@ -11,6 +11,8 @@ import json
 import textwrap
 import typing as t
 
+from .._sglang.hardware import Gpu
+from .._sglang.judge import Report
 from .fleet import FleetPlan, Problem
 from .host import HostPlan
 from .places import shown
@@ -77,30 +79,48 @@ def _remedy(problem: Problem) -> list[str]:
 
 def _host(plan: HostPlan) -> str:
     server, engine, report = plan.server, plan.engine, plan.report
-    gpu = f"{plan.gpu.count or '?'} x {plan.gpu.name}" if plan.gpu else "an unnamed GPU"
-    lines = [f"{plan.host}: SGLang {plan.release} on {gpu}"]
+    lines = [f"{plan.host}: SGLang {plan.release} on {_accelerator(plan.gpu)}"]
     if server and engine and report:
         lines.append(f"  service  {server['unit']} at {server['url']}, from {engine['path']}")
         for model in plan.models:
             size = f", {_bytes(model.lock.total_size)}" if model.lock else ""
             lines.append(f"  {model.role:<8} {model.facts.repo}{size} in {model.path}")
-        lines += textwrap.wrap(
-            "flags    " + " ".join(server["argv"]),
-            _WIDTH,
-            initial_indent="  ",
-            subsequent_indent=" " * 11,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        lines += _labelled("flags", " ".join(server["argv"]))
         if plan.filled:
-            lines += textwrap.wrap(
-                "filled   " + ", ".join(plan.filled),
-                _WIDTH,
-                initial_indent="  ",
-                subsequent_indent=" " * 11,
-            )
-        lines.append(f"  becomes  {', '.join(f'{key} {value}' for key, value in report.resolved.items())}")
+            lines += _labelled("filled", ", ".join(plan.filled))
+        resolved = _resolved(report)
+        if resolved:
+            lines += _labelled("resolves", ", ".join(resolved))
     return "\n".join(lines)
+
+
+def _resolved(report: Report) -> list[str]:
+    """What SGLang goes on with that does not stand among the flags."""
+    words = set(zip(report.argv, report.argv[1:]))
+    return [
+        f"{key} {value}"
+        for key, value in report.resolved.items()
+        if value not in (None, False) and (f"--{key.replace('_', '-')}", str(value)) not in words
+    ]
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        f"{label:<8} {text}",
+        _WIDTH,
+        initial_indent="  ",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _accelerator(gpu: Gpu | None) -> str:
+    if gpu is None:
+        return "an unnamed GPU"
+    if gpu.vendor == "none":
+        return "no GPU"
+    return f"{gpu.count} x {gpu.name}" if gpu.count else gpu.name
 
 
 def _hosts(hosts: t.Sequence[str]) -> str:

@@ -19,17 +19,30 @@ VARS = ROOT / "inventories/ct200/group_vars/all.yml"
 SPEC = {"tp_size": 8, "speculative_algorithm": "EAGLE3"}
 
 
-def site(inventory: Path | str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    # ssh is replaced by a program that tells on itself: nobody may connect
-    return subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml", "--check", *words],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_SSH_EXECUTABLE": "/bin/false", "ANSIBLE_NOCOLOR": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+class Site:
+    """Runs site.yml with an ssh that reaches nothing and notes that it was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.called = folder / "ssh-was-called"
+        self.ssh = folder / "ssh"
+        self.ssh.write_text(f"#!/bin/sh\ntouch {self.called}\necho 'no such host' >&2\nexit 255\n")
+        self.ssh.chmod(0o755)
+
+    def __call__(self, inventory: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml", "--check", *words],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_SSH_EXECUTABLE": str(self.ssh), "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("ssh"))
 
 
 def extra(args: dict[str, Any]) -> tuple[str, str]:
@@ -56,22 +69,26 @@ def extra(args: dict[str, Any]) -> tuple[str, str]:
         ),
     ],
 )
-def test_the_incident_stops_before_any_connection(numbers: dict[str, int], missing: str, lines: list[str]) -> None:
+def test_the_incident_stops_before_any_connection(
+    site: Site, numbers: dict[str, int], missing: str, lines: list[str]
+) -> None:
     run = site("inventories/ct200", *extra({**SPEC, **numbers}))
     assert run.returncode != 0
     assert "UNREACHABLE" not in run.stdout + run.stderr
+    assert not site.called.exists()
     text = " ".join(run.stdout.split())
     assert missing in text
     assert "<CLI option '-e'>" in text
     assert all(line in run.stdout for line in lines)
 
 
-def test_the_mended_incident_passes_the_plan_and_is_told_of_the_rewriting() -> None:
+def test_the_mended_incident_passes_the_plan_and_is_told_of_the_rewriting(site: Site) -> None:
     numbers = {"speculative_num_draft_tokens": 3, "speculative_num_steps": 1, "speculative_eagle_topk": 1}
     run = site("inventories/ct200", *extra({**SPEC, **numbers}))
     assert "rewrites speculative_num_draft_tokens from 3 to 2" in " ".join(run.stdout.split())
     # the plan let it through: what fails is the connection to a host that does not exist
     assert "UNREACHABLE" in run.stdout
+    assert site.called.exists()
 
 
 @pytest.fixture
@@ -91,17 +108,18 @@ def two_hosts(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_two_hosts_with_different_mistakes_are_told_in_one_run(two_hosts: Path) -> None:
+def test_two_hosts_with_different_mistakes_are_told_in_one_run(site: Site, two_hosts: Path) -> None:
     run = site(two_hosts)
     assert run.returncode != 0
     assert "UNREACHABLE" not in run.stdout + run.stderr
+    assert not site.called.exists()
     assert "spec-steps-missing on a1" in run.stdout
     assert f"{two_hosts}/host_vars/a1.yml:5:33" in run.stdout
     assert "flag-value on a2" in run.stdout
     assert f"{two_hosts}/host_vars/a2.yml:3:12" in run.stdout
 
 
-def test_an_undefined_variable_is_reported_with_the_rest(two_hosts: Path) -> None:
+def test_an_undefined_variable_is_reported_with_the_rest(site: Site, two_hosts: Path) -> None:
     (two_hosts / "host_vars/a2.yml").write_text("---\nsglang_server_name: '{{ no_such_variable }}'\n")
     run = site(two_hosts)
     assert "spec-steps-missing on a1" in run.stdout
@@ -109,24 +127,12 @@ def test_an_undefined_variable_is_reported_with_the_rest(two_hosts: Path) -> Non
     assert "no_such_variable" in run.stdout
 
 
-def test_programs_get_problems_and_plans(two_hosts: Path) -> None:
-    run = site(two_hosts, ANSIBLE_STDOUT_CALLBACK="json", ANSIBLE_CALLBACK_RESULT_FORMAT="json")
-    document = json.loads(run.stdout)
-    result = document["plays"][0]["tasks"][0]["hosts"]["a1"]
-    assert {problem["rule"] for problem in result["problems"] if problem["stops"]} == {
-        "spec-steps-missing",
-        "flag-value",
-    }
-    assert set(result["plans"]) == {"a1", "a2"}
-
-
-def test_the_action_alone_fails_at_the_operators_line(two_hosts: Path, tmp_path: Path) -> None:
-    playbook = tmp_path / "own.yml"
-    playbook.write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n    - inferops.serving.plan:\n      run_once: true\n"
-    )
-    run = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", two_hosts, playbook],
+def own_playbook(folder: Path, inventory: Path, *tasks: str) -> subprocess.CompletedProcess[str]:
+    playbook = folder / "own.yml"
+    lines = ["- hosts: all", "  gather_facts: false", "  tasks:", *(f"    - {task}" for task in tasks)]
+    playbook.write_text("\n".join(lines) + "\n")
+    return subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, playbook],
         cwd=ROOT,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
@@ -134,5 +140,31 @@ def test_the_action_alone_fails_at_the_operators_line(two_hosts: Path, tmp_path:
         timeout=120,
         check=False,
     )
+
+
+def test_programs_get_problems_and_plans(two_hosts: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("own")
+    run = own_playbook(
+        folder,
+        two_hosts,
+        "{inferops.serving.plan: {refuse: false}, run_once: true, register: planned}",
+        f"{{ansible.builtin.copy: {{content: '{{{{ planned | to_json }}}}', dest: {folder}/planned.json}},"
+        " run_once: true, delegate_to: localhost}",
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    planned = json.loads((folder / "planned.json").read_text())
+    assert planned["refused"] is True
+    assert {problem["rule"] for problem in planned["problems"] if problem["stops"]} == {
+        "spec-steps-missing",
+        "flag-value",
+    }
+    assert set(planned["plans"]) == {"a1", "a2"}
+    assert planned["plans"]["a1"]["server"]["unit"] == "sglang-kimi.service"
+
+
+def test_the_action_alone_fails_at_the_operators_line(
+    two_hosts: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = own_playbook(tmp_path_factory.mktemp("own"), two_hosts, "{inferops.serving.plan: {}, run_once: true}")
     assert run.returncode != 0
-    assert f"Origin: {two_hosts}/host_vars/a1.yml:5:33" in run.stderr
+    assert f"Origin: {two_hosts}/host_vars/a1.yml:5:33" in run.stdout + run.stderr

@@ -23,7 +23,9 @@ REVISION = "1" * 40
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """An inventory folder with an engine lock and the locks of a target and a drafter."""
+    """An inventory folder with an engine lock, and beside it the locks of a target and a drafter."""
+    tmp_path = tmp_path / "inventory"
+    tmp_path.mkdir()
     engine = tmp_path / "engine"
     engine.mkdir()
     (engine / "requirements.txt").write_text("sglang==0.5.19 --hash=sha256:" + "0" * 64 + "\n")
@@ -32,9 +34,9 @@ def site(tmp_path: Path) -> Path:
             {"format": 1, "sglang": "0.5.19", "python": "3.11", "platform": "x86_64-manylinux_2_34", "stand_ins": True}
         )
     )
-    (tmp_path / "locks").mkdir()
+    (tmp_path.parent / "locks").mkdir()
     for repo, architecture in (("tiny/k2", "DeepseekV3ForCausalLM"), ("tiny/draft", "LlamaForCausalLMEagle3")):
-        (tmp_path / "locks" / f"{repo.replace('/', '--')}.json").write_text(
+        (tmp_path.parent / "locks" / f"{repo.replace('/', '--')}.json").write_text(
             json.dumps(
                 {
                     "format": 1,
@@ -153,7 +155,7 @@ def test_a_variable_that_cannot_be_planned_with(site: Path, variable: str, value
 
 
 def test_a_lock_that_is_no_json(site: Path) -> None:
-    broken = site / "locks" / "broken.json"
+    broken = site.parent / "locks" / "broken.json"
     broken.write_text("{")
     plan = planned(site, sglang_model_target={"repo": "tiny/k2", "lock": "broken.json"})
     (finding,) = (one for one in plan.findings if one.rule == "model-lock-invalid")
