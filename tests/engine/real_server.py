@@ -28,10 +28,10 @@ from pathlib import Path
 # Also run as a script, where the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.engine import models
+from tests.engine import models, record
 from tests.engine.server_flags import ONE_GUESS, SERVER_ARGS, SERVER_ENV, THREE_GUESSES
 
-PROMPT = "a rack of"
+SERVED_NAME = "tiny-k2"
 # Several decode log intervals with every drafter, and more than one turn of the sentence.
 TOKENS = 160
 START_SECONDS = 300.0
@@ -60,7 +60,12 @@ TOLERANCE = 0.1
 
 def command_line(engine: Path, root: Path, case: Case, port: int) -> list[str]:
     """The launch command of a case."""
-    args = {"model_path": str(root / models.TARGET), "served_model_name": "tiny-k2", "host": "127.0.0.1", "port": port}
+    args = {
+        "model_path": str(root / models.TARGET),
+        "served_model_name": SERVED_NAME,
+        "host": "127.0.0.1",
+        "port": port,
+    }
     args |= SERVER_ARGS | case.args
     if case.drafter:
         args["speculative_draft_model_path"] = str(root / case.drafter)
@@ -71,8 +76,8 @@ def command_line(engine: Path, root: Path, case: Case, port: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving(engine: Path, root: Path, case: Case, port: int, log: t.IO[bytes]) -> t.Iterator[float]:
-    """A healthy server; gives the seconds that its start took and stops it in the end.
+def serving(engine: Path, root: Path, case: Case, port: int, log: t.IO[bytes]) -> t.Iterator[list[tuple[int, float]]]:
+    """A healthy server; gives each status of /health on the way with the second of its first, and stops it in the end.
 
     :raises TimeoutError, RuntimeError: it did not become healthy, it ended.
     """
@@ -84,14 +89,18 @@ def serving(engine: Path, root: Path, case: Case, port: int, log: t.IO[bytes]) -
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
+    start: list[tuple[int, float]] = []
     try:
-        while ask(port, "/health")[0] != 200:
+        while not start or start[-1][0] != 200:
+            status = ask(port, "/health")[0]
+            if not start or start[-1][0] != status:
+                start.append((status, time.monotonic() - begin))
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with {process.returncode}; see {log.name}")
             if time.monotonic() - begin > START_SECONDS:
                 raise TimeoutError(f"not healthy after {START_SECONDS:.0f} s; see {log.name}")
             time.sleep(0.5)
-        yield time.monotonic() - begin
+        yield start
     finally:
         process.terminate()
         try:
@@ -114,51 +123,22 @@ def ask(port: int, path: str, document: dict[str, t.Any] | None = None) -> tuple
         return 0, b""
 
 
-def generate(port: int) -> dict[str, t.Any]:
-    """The answer to `PROMPT`, `TOKENS` tokens long, chosen greedily."""
-    sampling = {"temperature": 0, "max_new_tokens": TOKENS}
-    answer: dict[str, t.Any] = json.loads(ask(port, "/generate", {"text": PROMPT, "sampling_params": sampling})[1])
-    return answer
-
-
-def record(port: int, dest: Path) -> None:
-    """Write the server's answers as fixtures: one JSON file per address."""
-    chat = {"messages": [{"role": "user", "content": PROMPT}], "model": "tiny-k2", "max_tokens": 5, "temperature": 0}
-    completion = {"prompt": PROMPT, "model": "tiny-k2", "max_tokens": 5, "temperature": 0}
-    dest.mkdir(parents=True, exist_ok=True)
-    answers = {
-        "models": ask(port, "/v1/models"),
-        "model_info": ask(port, "/model_info"),
-        "server_info": ask(port, "/server_info"),
-        "generate": ask(
-            port, "/generate", {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 5}}
-        ),
-        "completions": ask(port, "/v1/completions", completion),
-        "chat_completions": ask(port, "/v1/chat/completions", chat),
-        "unknown_path": ask(port, "/nowhere"),
-    }
-    for name, (status, body) in answers.items():
-        document = {"status": status, "body": json.loads(body)}
-        (dest / f"{name}.json").write_text(json.dumps(document, indent=2, sort_keys=True) + "\n")
-    (dest / "metrics.txt").write_bytes(ask(port, "/metrics")[1])
-
-
 def check(name: str, engine: Path, root: Path, port: int, logs: Path, fixtures: Path | None) -> list[str]:
     """Run one case, print its figures and give what is wrong."""
     case = CASES[name]
-    with (logs / f"{name}.log").open("wb") as log, serving(engine, root, case, port, log) as seconds:
+    with (logs / f"{name}.log").open("wb") as log, serving(engine, root, case, port, log) as start:
         if fixtures:
-            record(port, fixtures)
-        answer = generate(port)
+            recorded = record.answers(lambda path, document: ask(port, path, document), SERVED_NAME)
+            record.write(recorded | {"start": [status for status, _seconds in start]}, fixtures)
+        answer = json.loads(ask(port, "/generate", record.generation(TOKENS))[1])
         state = json.loads(ask(port, "/server_info")[1])["internal_states"][0]
     meta = answer["meta_info"]
     figures = {key: meta[key] for key in ("spec_accept_length", "spec_accept_rate", "spec_verify_ct") if key in meta}
-    print(
-        f"{name}: healthy after {seconds:.1f} s; server says {state.get('avg_spec_accept_length')}; {figures}",
-        flush=True,
-    )
+    average = state.get("avg_spec_accept_length")
+    phases = ", ".join(f"{status} at {seconds:.1f} s" for status, seconds in start)
+    print(f"{name}: /health {phases}; average acceptance length {average}; {figures}", flush=True)
     problems = []
-    if answer["text"].split() != models.expected_continuation(PROMPT, TOKENS).split():
+    if answer["text"].split() != models.expected_continuation(record.PROMPT, TOKENS).split():
         problems.append(f"{name}: the text is {answer['text']!r}")
     length = figures.get("spec_accept_length")
     if case.accept_length is not None and (length is None or abs(length - case.accept_length) > TOLERANCE):

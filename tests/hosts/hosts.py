@@ -126,7 +126,7 @@ class Hosts:
         if not _is_free(port):
             raise RuntimeError(f"port {port} for host {name} is in use")
         folder = self.state / name
-        root = self._root(name)
+        root = self.root(name)
         for part in (root, folder / "upper", folder / "work"):
             part.mkdir(parents=True)
         options = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
@@ -201,7 +201,7 @@ class Hosts:
                     for pid in _alive(record):
                         os.kill(pid, signal.SIGKILL)
                     _wait(ended, STOP_SECONDS)
-            self._unmount(self._root(name))
+            self._unmount(self.root(name))
             if (self.state / name).exists():
                 shutil.rmtree(self.state / name)
         if self.state.exists():
@@ -254,7 +254,7 @@ class Hosts:
 
     def snapshot(self, name: str) -> list[str]:
         """Every path of the host's root with type, mode, owner, size and times, but for TOUCHED_BY_ITSELF."""
-        root = self._root(name)
+        root = self.root(name)
         lines = []
         for folder, folders, files in os.walk(root):
             relative = Path(folder).relative_to(root)
@@ -269,7 +269,8 @@ class Hosts:
                     )
         return lines
 
-    def _root(self, name: str) -> Path:
+    def root(self, name: str) -> Path:
+        """The host's root as this machine sees it."""
         return self.state / name / "root"
 
     def _note(self, record: Record, pid: int) -> None:
@@ -334,6 +335,9 @@ def _prepare_base(root: Path) -> None:
     (root / f"etc/sudoers.d/{USER}").chmod(0o440)
     (root / f"home/{USER}/.ssh").mkdir(mode=0o700)
     (root / f"home/{USER}/.ssh/authorized_keys").touch(mode=0o600)
+    # there from the beginning, so that the first task leaves no trace in the folder above
+    for home in (root / f"home/{USER}", root / "root"):
+        (home / ".ansible").mkdir(mode=0o700)
     _run("chroot", str(root), "chown", "--recursive", f"{USER}:{USER}", f"/home/{USER}")
     (root / "var/log/journal").mkdir(exist_ok=True)
     # the guest reaches what this machine reaches: same resolver, same certificates

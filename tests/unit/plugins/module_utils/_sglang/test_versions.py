@@ -10,7 +10,7 @@ ORDERED = ["0.5.5.post3", "0.5.6", "0.5.9", "0.5.10rc0", "0.5.10", "0.5.10.post1
 
 
 def test_releases_order_as_they_were_published() -> None:
-    assert sorted(ORDERED[::-1], key=Release.parse) == ORDERED
+    assert sorted([*ORDERED[4:], *ORDERED[:4]], key=Release.parse) == ORDERED
 
 
 def test_a_local_label_is_the_same_release() -> None:

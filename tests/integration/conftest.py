@@ -1,0 +1,155 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A site with one empty host, a model mirror and the real engine, for the tests of this folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.engine import hub, models, wheelhouse
+from tests.hosts.hosts import Hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving"))
+HOST = "it1"
+CANARY = "canary-4f1d-not-to-be-seen"
+
+
+class Run:
+    """One finished ansible-playbook run."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        self.status = done.returncode
+        self.output = done.stdout + done.stderr
+
+    @property
+    def changed_tasks(self) -> list[str]:
+        """Names of the tasks that reported a change, in order."""
+        found, task = [], ""
+        for line in self.output.splitlines():
+            if line.startswith("TASK ["):
+                task = line[6 : line.rindex("]")]
+            elif line.startswith("changed: [") and task not in found:
+                found.append(task)
+        return found
+
+    @property
+    def changed(self) -> int:
+        """The recap's number."""
+        recap = re.search(rf"^{HOST}\s.*changed=(\d+)", self.output, re.MULTILINE)
+        assert recap, self.output
+        return int(recap[1])
+
+
+class Site:
+    """An inventory like inventories/demo, with a host, a mirror and ports of its own."""
+
+    def __init__(self, folder: Path, hosts: Hosts, mirror: hub.Hub) -> None:
+        self.folder = folder
+        self.hosts = hosts
+        self.mirror = mirror
+        self.inventory = folder / "inventory"
+        self.url = "http://127.0.0.1:30399"
+        (self.inventory / "group_vars").mkdir(parents=True)
+        (self.inventory / "hosts.yml").write_text(hosts.inventory.read_text())
+        variables = yaml.safe_load((ROOT / "inventories/demo/group_vars/all.yml").read_text())
+        variables["sglang_engine_lock"] = str(ROOT / "tests/engine/lock")
+        variables["sglang_model_lock_dir"] = str(ROOT / "inventories/locks")
+        variables["sglang_model_sources"] = [{"type": "hub", "url": mirror.url}]
+        variables["sglang_server_name"] = "it"
+        variables["sglang_server_args"]["port"] = 30399
+        variables["sglang_server_env"]["CANARY"] = CANARY
+        self.variables = variables
+        (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
+
+    def command(self, playbook: str, *words: str) -> list[str]:
+        return [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), playbook, *words]
+
+    def play(self, playbook: str = "site.yml", *words: str, cwd: Path = ROOT, **environment: str) -> Run:
+        """Run a playbook to its end."""
+        done = subprocess.run(
+            self.command(playbook, *words),
+            cwd=cwd,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        return Run(done)
+
+    def kill_after(self, sent: int, playbook: Path) -> None:
+        """Start a playbook and kill it, and what it runs on the host, once the mirror has sent so many bytes."""
+        process = subprocess.Popen(
+            self.command(str(playbook)),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            end = time.monotonic() + 120
+            while self.mirror.stats()["bytes"] < sent:
+                assert process.poll() is None, "the run ended before it could be killed"
+                assert time.monotonic() < end
+                time.sleep(0.02)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            self.sudo("pkill -9 -f [A]nsiballZ_model_snapshot; true")
+
+    def sudo(self, command: str) -> str:
+        """Run a shell command as root on the host."""
+        done = self.hosts.run(HOST, f"sudo sh -c '{command}'")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """The server's JSON answer."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def text(self, words: int = 20) -> str:
+        """The most likely continuation of a prompt."""
+        body = {"text": "a rack of", "sampling_params": {"temperature": 0, "max_new_tokens": words}}
+        return str(self.ask("/generate", body)["text"]).strip()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    wheels = CACHE / "wheelhouse-cpu-0.5.19"
+    wheelhouse.fill(wheels)
+    models.write_models(folder / "hub")
+    hosts = Hosts(folder / "hosts")
+    with hub.Hub(folder / "hub", 0) as mirror:
+        try:
+            hosts.up({HOST: None}, (f"{wheels}:/opt/wheelhouse",))
+            yield Site(folder, hosts, mirror)
+        finally:
+            hosts.down()
+
+
+@pytest.fixture(scope="session")
+def chance() -> random.Random:
+    """Random numbers whose seed is printed with a failing test."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    return random.Random(seed)

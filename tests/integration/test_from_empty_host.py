@@ -1,0 +1,182 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The main job, told once from front to back on a real host with the real engine. The tests build on each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.engine import hub, models
+from tests.integration.conftest import CANARY, HOST, ROOT, Run, Site
+
+WORDS = 20
+TEXT = models.expected_continuation("a rack of", WORDS)
+
+
+@pytest.fixture(scope="module")
+def told(site: Site) -> dict[str, Run]:
+    """The runs so far, by what they were."""
+    return {}
+
+
+def test_check_mode_on_the_empty_host_writes_nothing(site: Site, told: dict[str, Run]) -> None:
+    before = site.hosts.snapshot(HOST)
+    told["check"] = site.play("site.yml", "--check", "--diff")
+    assert told["check"].status == 0, told["check"].output
+    assert site.hosts.snapshot(HOST) == before
+    assert "tiny/k2" in told["check"].output
+
+
+def test_the_real_run_changes_what_check_mode_said(site: Site, told: dict[str, Run]) -> None:
+    told["real"] = site.play("site.yml", "--diff", "-vvv")
+    assert told["real"].status == 0, told["real"].output[-6000:]
+    assert told["real"].changed_tasks == told["check"].changed_tasks
+    assert f"{HOST}: loading" in told["real"].output
+    assert re.search(rf"{HOST}: answers, accept length (1\.9\d|2\.0\d)", told["real"].output)
+
+
+def test_the_server_answers_with_the_known_text_and_accept_length(site: Site) -> None:
+    assert site.text(WORDS) == TEXT
+    info = site.ask("/server_info")
+    assert info["speculative_algorithm"] == "EAGLE3"
+    assert info["internal_states"][0]["avg_spec_accept_length"] == pytest.approx(2.0, abs=0.05)
+    assert site.ask("/v1/models")["data"][0]["id"] == "tiny/k2"
+
+
+def test_a_second_run_changes_nothing_and_asks_the_mirror_nothing(site: Site) -> None:
+    site.mirror.forget()
+    started = site.sudo("systemctl show --property=InvocationID sglang-it")
+    again = site.play()
+    assert (again.status, again.changed) == (0, 0), again.output
+    check = site.play("site.yml", "--check", "--diff")
+    assert (check.status, check.changed) == (0, 0), check.output
+    assert site.mirror.stats()["requests"] == 0
+    assert site.sudo("systemctl show --property=InvocationID sglang-it") == started
+
+
+def test_a_secret_of_the_environment_is_nowhere_but_in_its_file(site: Site, told: dict[str, Run]) -> None:
+    assert CANARY not in told["check"].output
+    assert CANARY not in told["real"].output
+    assert CANARY not in site.sudo("journalctl --no-pager")
+    assert CANARY not in site.sudo("cat /proc/[0-9]*/cmdline | tr \\\\0 \\\\n")
+    # searched from outside: a search on the host would leave the word in the host's own journal
+    root = site.hosts.root(HOST)
+    places = [str(root / place) for place in ("etc", "var/lib", "opt/sglang/locks", "opt/sglang/tools", "srv", "home")]
+    found = subprocess.run(["grep", "-rl", CANARY, *places], capture_output=True, text=True, check=False)
+    assert found.stdout.split() == [str(root / "etc/sglang/it.env")]
+    assert site.sudo("stat -c %a:%U /etc/sglang/it.env").strip() == "600:root"
+    pid = site.sudo("systemctl show --property=MainPID --value sglang-it").strip()
+    assert CANARY in site.sudo(f"cat /proc/{pid}/environ | tr \\\\0 \\\\n"), "the service itself has it"
+
+
+def test_without_speculation_the_text_is_the_same(site: Site) -> None:
+    run = site.play("site.yml", "-e", json.dumps({"sglang_model_drafter": None}))
+    assert run.status == 0, run.output
+    assert site.ask("/server_info")["speculative_algorithm"] is None
+    assert site.text(WORDS) == TEXT
+
+
+def test_a_drafter_that_does_not_help_fails_the_gate(site: Site) -> None:
+    wanted = {"sglang_model_drafter": "tiny/k2-eagle3-bad", "sglang_server_accept_length_min": 1.5}
+    run = site.play("site.yml", "-e", json.dumps(wanted))
+    assert run.status != 0
+    assert re.search(r"the accept length is 1\.\d+, below 1\.5", run.output), run.output[-3000:]
+
+
+def test_an_engine_that_ends_fails_the_gate_at_once_with_the_reason(site: Site) -> None:
+    # a drafter path that SGLang's own argument check takes: there is a config.json, but there are no weights
+    site.sudo("mkdir -p /srv/broken && cp -L /srv/models/models--tiny--k2-eagle3-good/current/*.json /srv/broken/")
+    args = {
+        **site.variables["sglang_server_args"],
+        "speculative_algorithm": "EAGLE3",
+        "speculative_draft_model_path": "/srv/broken",
+        "speculative_num_steps": 1,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 2,
+    }
+    run = site.play("site.yml", "-e", json.dumps({"sglang_model_drafter": None, "sglang_server_args": args}))
+    noticed = time.time()
+    assert run.status != 0
+    assert re.search(r"sglang-it.service: the server (ended with exit status|was ended by signal) \d+: \w+", run.output)
+    assert "Cannot find any model weights" in run.output
+    assert "Traceback (most recent call last):" in run.output
+    ended = site.sudo('journalctl -u sglang-it -o short-unix --no-pager -g "Main process exited" | tail -n 1').split()
+    assert noticed - float(ended[0]) < 15, "the gate waited although the process had ended"
+
+
+def test_the_next_run_mends_it_from_the_built_collection(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "ansible.cfg").write_text("[defaults]\n")
+    elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "c"), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")}
+    galaxy = Path(sys.executable).parent / "ansible-galaxy"
+    for words in (["build", ROOT], ["install", "--collections-path", "c", "inferops-serving-0.1.0.tar.gz"]):
+        subprocess.run([galaxy, "collection", *words], cwd=tmp_path, env={**os.environ, **elsewhere}, check=True)
+    run = site.play("inferops.serving.site", cwd=tmp_path, **elsewhere)
+    assert run.status == 0, run.output[-3000:]
+    assert str(tmp_path / "c") not in site.sudo("cat /etc/systemd/system/sglang-it.service")
+    assert site.text(WORDS) == TEXT
+    again = site.play("inferops.serving.site", cwd=tmp_path, **elsewhere)
+    assert (again.status, again.changed) == (0, 0), again.output
+
+
+def test_a_download_killed_anywhere_goes_on_where_it_was(site: Site, tmp_path: Path, chance: random.Random) -> None:
+    """Also: a role in somebody's own playbook, with its part of the plan given by hand."""
+    repo = site.folder / "hub/tiny/large"
+    repo.mkdir(parents=True)
+    sizes = {"a.safetensors": 24_000_000, "b.safetensors": 16_000_000, "c.safetensors": 9_000_000}
+    for name, size in sizes.items():
+        (repo / name).write_bytes(random.Random(name).randbytes(size))
+    sizes["config.json"] = (repo / "config.json").write_bytes(b"{}")
+    lock = hub.make_lock(repo, "tiny/large")
+    (tmp_path / "large.json").write_text(hub.lock_text(lock))
+    play = {
+        "hosts": HOST,
+        "roles": [{"role": "inferops.serving.sglang_model"}],
+        "vars": {
+            "sglang_model_plan": {
+                "store": "/srv/killed",
+                "models": [{"role": "target", "repo": "tiny/large", "lock": str(tmp_path / "large.json")}],
+            },
+        },
+    }
+    (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
+    site.mirror.forget()
+    site.mirror.misbehave({"tiny/large": {"kind": "slow", "rate": 8_000_000}})
+    site.kill_after(chance.randrange(2_000_000, 40_000_000), tmp_path / "own.yml")
+    site.mirror.misbehave({})
+    assert "current" not in site.sudo("ls /srv/killed/models--tiny--large")
+    run = site.play(str(tmp_path / "own.yml"))
+    assert run.status == 0, run.output[-3000:]
+    sent, total = site.mirror.stats()["bytes"], sum(sizes.values())
+    assert total <= sent <= total + max(sizes.values())
+    digests = site.sudo("cd /srv/killed/models--tiny--large/current && sha256sum *").split()
+    assert dict(zip(digests[1::2], digests[::2])) == {one["path"]: one["sha256"] for one in lock["files"]}
+    again = site.play(str(tmp_path / "own.yml"))
+    assert (again.status, again.changed) == (0, 0), again.output
+
+
+def test_a_missing_lock_stops_before_anything_is_fetched(site: Site) -> None:
+    site.mirror.forget()
+    run = site.play("site.yml", "-e", json.dumps({"sglang_model_lock_dir": "/nowhere"}))
+    assert run.status != 0
+    assert "No lock file for the target tiny/k2" in run.output
+    assert site.mirror.stats()["requests"] == 0
+
+
+def test_stand_ins_are_refused_beside_a_gpu(site: Site) -> None:
+    site.sudo("touch /dev/nvidiactl")
+    run = site.play()
+    site.sudo("rm /dev/nvidiactl")
+    assert run.status != 0
+    assert "stand-in" in run.output
+    assert "NVIDIA" in run.output
