@@ -70,7 +70,9 @@ options:
         description: Address of a V(hub) source, without credentials.
         type: str
       path:
-        description: Directory of a V(path) source.
+        description:
+          - Directory of a V(path) source, which is another store, a directory with a directory C(org/name) for each
+            repository, or one repository's files.
         type: path
   verify:
     description:

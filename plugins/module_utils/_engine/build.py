@@ -127,6 +127,8 @@ def _fill(recipe: Recipe, lock: EngineLock, run: _Runner) -> None:
     )
     run("checking that the packages fit together", uv, "pip", "check", "--python", python)
     _check_import(lock, run("importing sglang", python, "-I", "-c", _PROBE))
+    # uv leaves it writable for everybody, for its next change. There is none.
+    os.unlink(os.path.join(recipe.path, ".lock"))
     marker = {
         "digest": recipe.digest,
         "version": lock.sglang,

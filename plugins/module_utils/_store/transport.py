@@ -253,15 +253,15 @@ def _asked_wait(headers: t.Any) -> float | None:
 
 
 class PathSource:
-    """A directory on the host: another store or Hub cache, or a plain folder of the repository's files."""
+    """A directory on the host: another store or Hub cache, folders named org/name, or one repository's files."""
 
     def __init__(self, path: str, lock: ModelLock) -> None:
         self.name = path
-        self._snapshot = ModelDir(path, lock.repo).snapshot(lock.revision)
+        self._folders = (ModelDir(path, lock.repo).snapshot(lock.revision), os.path.join(path, lock.repo), path)
 
     def locate(self, blob: Blob) -> str:
-        kept = os.path.join(self._snapshot, blob.path)
-        return kept if os.path.exists(kept) else os.path.join(self.name, blob.path)
+        places = [os.path.join(folder, blob.path) for folder in self._folders]
+        return next((place for place in places if os.path.exists(place)), places[-1])
 
     def open(self, blob: Blob, offset: int) -> Body:
         path = self.locate(blob)

@@ -220,10 +220,11 @@ def test_a_publication_that_was_cut_off_is_done_again(subject: Subject) -> None:
     assert subject.hub.asked == []
 
 
-def test_a_folder_of_files_is_a_source(subject: Subject, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [".", "org/model"], ids=["one repository", "by name"])
+def test_a_folder_of_files_is_a_source(subject: Subject, tmp_path: Path, folder: str) -> None:
     for path, content in subject.hub.files.items():
-        (tmp_path / "usb" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "usb" / path).write_bytes(content)
+        (tmp_path / "usb" / folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "usb" / folder / path).write_bytes(content)
     _changed, store = subject.present({"type": "path", "path": str(tmp_path / "usb")})
     subject.assert_whole()
     assert store.tally.requests == 0

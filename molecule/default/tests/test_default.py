@@ -1,0 +1,64 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a converged host looks like, seen by testinfra over ssh."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ENGINES = "/opt/sglang/engines"
+STORE = "/srv/models"
+UNIT = "sglang-molecule.service"
+
+
+def test_the_service_runs_as_its_own_user_and_starts_at_boot(host: Any) -> None:
+    service = host.service(UNIT)
+    assert service.is_running
+    assert service.is_enabled
+    pid = host.check_output(f"systemctl show --property=MainPID --value {UNIT}")
+    assert host.process.get(pid=int(pid)).user == "sglang"
+    assert host.user("sglang").shell == "/usr/sbin/nologin"
+
+
+def test_every_word_of_the_command_line_arrives_as_it_was_planned(host: Any) -> None:
+    with host.sudo():
+        pid = host.check_output(f"systemctl show --property=MainPID --value {UNIT}")
+        words = host.check_output(f"cat /proc/{pid}/cmdline | tr '\\0' '\\n'").splitlines()
+    assert words[words.index("--served-model-name") + 1] == "100% of $HOME"
+    assert words[words.index("--port") + 1] == "30499"
+
+
+def test_the_unit_is_verified_and_for_root_alone_to_change(host: Any) -> None:
+    unit = host.file(f"/etc/systemd/system/{UNIT}")
+    assert (unit.user, unit.group, unit.mode) == ("root", "root", 0o644)
+    assert host.run(f"systemd-analyze verify {unit.path}").rc == 0
+
+
+def test_the_engine_is_complete_and_the_service_cannot_write_it(host: Any) -> None:
+    (engine,) = host.file(ENGINES).listdir()
+    with host.sudo():
+        marker = json.loads(host.file(f"{ENGINES}/{engine}/.complete").content_string)
+    assert engine == f"0.5.19-{marker['digest']}"
+    assert host.file(f"{ENGINES}/{engine}").user == "root"
+    with host.sudo("sglang"):
+        assert host.run(f"touch {ENGINES}/{engine}/x").failed
+
+
+def test_the_models_are_published_whole(host: Any) -> None:
+    for model in ("models--tiny--k2", "models--tiny--k2-eagle3-good"):
+        current = host.file(f"{STORE}/{model}/current")
+        assert current.is_symlink
+        assert host.file(f"{current.linked_to}/config.json").is_file
+        # a blob's name is its sha256, so the store proves itself without a lock
+        listing = host.check_output(f"cd {STORE}/{model}/blobs && sha256sum -- *").splitlines()
+        assert listing
+        assert all(digest == name for digest, name in (line.split() for line in listing))
+
+
+def test_the_server_answers(host: Any) -> None:
+    answer = host.check_output(
+        "python3 -c 'import urllib.request as r; print(r.urlopen(\"http://127.0.0.1:30499/v1/models\").read().decode())'"
+    )
+    assert json.loads(answer)["data"][0]["id"] == "100% of $HOME"
