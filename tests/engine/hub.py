@@ -404,15 +404,16 @@ def _wanted(header: str | None, size: int) -> tuple[int, int, bool]:
 
     A header that is no single byte range is ignored, as RFC 9110 section 14.2 allows.
 
-    :raises ValueError: the range begins after the file's end.
+    :raises ValueError: the range has no byte of the file.
     """
     match = _RANGE.fullmatch(header or "")
     if match is None or match[0] == "bytes=-":
         return 0, size, False
     first, last = match[1], match[2]
-    if not first:
-        return max(size - int(last), 0), size, True
-    start, end = int(first), min(int(last) + 1, size) if last else size
+    if first:
+        start, end = int(first), min(int(last) + 1, size) if last else size
+    else:
+        start, end = max(size - int(last), 0), size
     if start >= end:
         raise ValueError(f"{header} is outside of {size} bytes")
     return start, end, True

@@ -23,6 +23,7 @@ import time
 import typing as t
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 # Also run as a script, where the checkout is not on the path.
@@ -69,10 +70,15 @@ def command_line(engine: Path, root: Path, case: Case, port: int) -> list[str]:
     args |= SERVER_ARGS | case.args
     if case.drafter:
         args["speculative_draft_model_path"] = str(root / case.drafter)
-    command = [str(engine / "bin/python"), "-m", "sglang.launch_server"]
+    return [str(engine / "bin/python"), "-m", "sglang.launch_server", *flags(args)]
+
+
+def flags(args: Mapping[str, t.Any]) -> list[str]:
+    """SGLang's command line for a mapping of its flags; True is a flag without a value."""
+    words = []
     for name, value in args.items():
-        command += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
-    return command
+        words += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    return words
 
 
 @contextlib.contextmanager
