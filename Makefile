@@ -17,7 +17,7 @@ DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
-.PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration package requirements clean
+.PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration verdicts docs package requirements
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -93,6 +93,15 @@ molecule: env  ## the default scenario on a real systemd host
 integration: env  ## the built collection and the real engine, through the roles
 	@echo "== integration tests"
 	@python -m pytest --quiet tests/integration
+
+VERDICTS ?= tests/fixtures/verdicts/recorded.jsonl.gz
+MODELS ?= tests/fixtures/verdicts/models
+
+verdicts: env  ## the planner's verdicts against recorded ones of the real server: make verdicts VERDICTS=file.jsonl.gz
+	@python tools/verdicts.py $(VERDICTS) $(MODELS)
+
+docs: env  ## write docs/rules.md from the rule data
+	@python tools/rules_doc.py
 
 package: env  ## build the collection's tarball into build/
 	@mkdir -p build
