@@ -109,7 +109,8 @@ class Site:
                 assert time.monotonic() < end
                 time.sleep(0.02)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             self.sudo("pkill -9 -f [A]nsiballZ_model_snapshot; true")
 

@@ -145,7 +145,14 @@ def test_a_download_killed_anywhere_goes_on_where_it_was(site: Site, tmp_path: P
         "vars": {
             "sglang_model_plan": {
                 "store": "/srv/killed",
-                "models": [{"role": "target", "repo": "tiny/large", "lock": str(tmp_path / "large.json")}],
+                "models": [
+                    {
+                        "role": "target",
+                        "repo": "tiny/large",
+                        "lock": str(tmp_path / "large.json"),
+                        "revision": lock["revision"],
+                    }
+                ],
             },
         },
     }
