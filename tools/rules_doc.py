@@ -11,8 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings import OUTCOMES, Rule, rules
-from ansible_collections.inferops.serving.plugins.module_utils._sglang.flags import known_releases
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings import (  # noqa: E402
+    OUTCOMES,
+    Rule,
+    rules,
+)
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.flags import known_releases  # noqa: E402
 
 PAGE = ROOT / "docs/rules.md"
 
@@ -24,7 +28,8 @@ def page() -> str:
         "<!-- Written by tools/rules_doc.py from plugins/module_utils/_sglang/data/rules.yml. Change that instead. -->",
         "# The planner's rules",
         "",
-        f"{len(rules())} rules for SGLang {known_releases()[0]} to {known_releases()[-1]}. Words in braces are filled in.",
+        f"{len(rules())} rules for SGLang {known_releases()[0]} to {known_releases()[-1]}.",
+        "Words in braces are filled in.",
     ]
     for outcome in OUTCOMES:
         chosen = [rule for rule in rules().values() if rule.outcome == outcome]

@@ -175,9 +175,8 @@ def up() -> None:
     deploy()
     show(expected)
 
-    say(
-        f"Done in {time.monotonic() - begin:.0f} s. Real SGLang 0.5.19, toy weights, stand-in kernels: speeds mean nothing."
-    )
+    say(f"Done in {time.monotonic() - begin:.0f} s")
+    print("  real SGLang 0.5.19, toy weights, stand-in kernels: speeds mean nothing")
     print(
         f"""
   ask it          curl -s {SERVER}/generate -H 'Content-Type: application/json' \\

@@ -35,7 +35,9 @@ INFO = {"version": "0.5.19", "speculative_algorithm": "EAGLE3", "internal_states
 class FakeHost:
     """A host whose looks, answers and clock are a script. The last entry of a list stays."""
 
-    def __init__(self, health: list[int | None], units: list[dict[str, str]] | None = None, **answers: Any) -> None:
+    def __init__(
+        self, health: list[int | None], units: list[dict[str, str]] | None = None, answers: Any = None
+    ) -> None:
         self.clock = 0.0
         self.health = self._script(health)
         self.units = self._script(units or [RUNNING])
@@ -43,7 +45,7 @@ class FakeHost:
             "/v1/models": {"data": [{"id": "tiny"}]},
             "/generate": {"text": " a rack", "meta_info": {"spec_accept_length": 2.0}},
             "/server_info": INFO,
-            **answers,
+            **(answers or {}),
         }
         self.asked: list[str] = []
         self.lines = ["loading", *TRACEBACK]
@@ -155,14 +157,14 @@ def test_a_ready_server_shows_model_text_and_accept_length() -> None:
 
 
 def test_without_speculation_no_accept_length_is_asked_for() -> None:
-    host = FakeHost([200], **{"/server_info": {"version": "0.5.19", "internal_states": [{}]}})
+    host = FakeHost([200], answers={"/server_info": {"version": "0.5.19", "internal_states": [{}]}})
     assert gate(host).prove()["accept_length"] is None
 
 
 def test_the_accept_length_is_waited_for_a_bounded_number_of_generations() -> None:
     late = [{**INFO, "internal_states": [{}]}] * 3 + [INFO]
-    assert gate(FakeHost([200], **{"/server_info": late}), speculative=True).prove()["accept_length"] == 2.0
-    never = FakeHost([200], **{"/server_info": {**INFO, "internal_states": [{}]}, "/generate": {"text": "x"}})
+    assert gate(FakeHost([200], answers={"/server_info": late}), speculative=True).prove()["accept_length"] == 2.0
+    never = FakeHost([200], answers={"/server_info": {**INFO, "internal_states": [{}]}, "/generate": {"text": "x"}})
     with pytest.raises(GateError, match="shows no accept length"):
         gate(never, speculative=True).prove()
     assert never.asked.count("/generate") == 21
@@ -187,11 +189,11 @@ def test_the_accept_length_is_waited_for_a_bounded_number_of_generations() -> No
 )
 def test_a_server_that_does_not_show_what_it_must(answers: dict[str, Any], wanted: dict[str, Any], words: str) -> None:
     with pytest.raises(GateError, match=words):
-        gate(FakeHost([200], **answers), **wanted).prove()
+        gate(FakeHost([200], answers=answers), **wanted).prove()
 
 
 def test_a_server_that_ends_of_a_request_is_said_to_have_ended() -> None:
-    host = FakeHost([200], [FAILED], **{"/generate": Answer(0)})
+    host = FakeHost([200], [FAILED], answers={"/generate": Answer(0)})
     with pytest.raises(GateError, match="exit status 1: OSError: no drafter"):
         gate(host, invocation="one").prove()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from ansible_collections.inferops.serving.plugins.module_utils._sglang.versions 
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[5]
-sys.path.insert(0, str(ROOT / "tools"))
+from tools.verdicts import differs, verdict
 
-from verdicts import differs, verdict  # noqa: E402
+ROOT = Path(__file__).resolve().parents[5]
 
 RECORDED = ROOT / "tests/fixtures/verdicts"
 TARGET = from_catalogue("targets", "moonshotai/Kimi-K2.6")
@@ -74,14 +72,15 @@ def rule_ids(judged: Report) -> list[str]:
     ],
 )
 def test_the_incident_is_refused_in_every_release(
-    release: str, given_numbers: dict[str, int], exception: str, named: list[str], lines: dict[str, int]
+    release: str, given_numbers: dict[str, Any], exception: str, named: list[str], lines: dict[str, int]
 ) -> None:
     judged = report(release, **given_numbers)
     (refused,) = (finding for finding in judged.findings if finding.rule in ("spec-steps-missing", "spec-topk-missing"))
     assert refused.exception == exception
     assert all(flag in refused.message for flag in named)
     assert refused.remedy.set == lines
-    mended = report(release, **{**given_numbers, **refused.remedy.set})
+    mended_numbers: dict[str, Any] = {**given_numbers, **refused.remedy.set}
+    mended = report(release, **mended_numbers)
     assert not {"spec-steps-missing", "spec-topk-missing"} & set(rule_ids(mended))
 
 
@@ -177,7 +176,7 @@ def test_eagle3_without_a_drafter_drafts_from_the_target() -> None:
 
 
 def test_triton_takes_trees_and_pages_from_0_5_13() -> None:
-    tree = {
+    tree: dict[str, Any] = {
         "speculative_num_steps": 3,
         "speculative_eagle_topk": 4,
         "speculative_num_draft_tokens": 8,
@@ -189,7 +188,7 @@ def test_triton_takes_trees_and_pages_from_0_5_13() -> None:
 
 
 def test_the_verdict_hangs_on_the_gpu() -> None:
-    tree = {"speculative_num_steps": 3, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
+    tree: dict[str, Any] = {"speculative_num_steps": 3, "speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
     assert "spec-topk-page-backend" not in rule_ids(report("0.5.23", gpu="h200", **tree))
     assert "spec-topk-page-backend" in rule_ids(report("0.5.23", gpu="b200", **tree))
 
@@ -210,7 +209,8 @@ def test_a_release_beyond_the_tables_is_unchecked_but_its_core_is_judged() -> No
 
 
 def test_findings_speak_of_keys_as_they_were_written() -> None:
-    (finding,) = (f for f in report(**{"speculative-num-draft-tokens": 3}).findings if f.rule == "spec-steps-missing")
+    written: dict[str, Any] = {"speculative-num-draft-tokens": 3}
+    (finding,) = (one for one in report("0.5.11", **written).findings if one.rule == "spec-steps-missing")
     assert finding.keys == ("speculative-num-draft-tokens",)
     assert finding.remedy.set["speculative-num-draft-tokens"] == 3
 
