@@ -158,7 +158,7 @@ def main() -> None:
             "speculative": {"type": "bool", "default": False},
             "accept_length_min": {"type": "float"},
             "prompt": {"type": "str", "default": "Once upon a time"},
-            "max_tokens": {"type": "int", "default": 64},
+            "max_tokens": {"type": "int", "default": 64, "no_log": False},
             "slice": {"type": "float"},
             "invocation": {"type": "str"},
         },

@@ -371,7 +371,7 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
     def _hold(self) -> None:
         """Keep the connection open and silent until the client leaves or the hub stops."""
         while not self.server.stopping.is_set():
-            readable, _, _ = select.select([self.connection], [], [], 0.05)
+            readable, _writable, _failed = select.select([self.connection], [], [], 0.05)
             if readable and not self.connection.recv(1, socket.MSG_PEEK):
                 return
 

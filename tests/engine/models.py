@@ -146,7 +146,7 @@ def expected_accept_length(broken: Iterable[str], steps: int) -> float:
     position = verifications = 0
     while position < len(WORDS) * 100:
         guesses = (WORDS[(position + step) % len(WORDS)] for step in range(steps))
-        position += 1 + sum(1 for _ in itertools.takewhile(lambda word: word not in wrong, guesses))
+        position += 1 + sum(1 for _right in itertools.takewhile(lambda word: word not in wrong, guesses))
         verifications += 1
     return position / verifications
 

@@ -389,7 +389,7 @@ def _unmount(root: Path) -> None:
     if os.path.ismount(root):
         # mounts of the guest below its root go with its namespace, a moment after its last process
         def unmounted() -> bool:
-            return subprocess.run(["umount", str(root)], capture_output=True).returncode == 0
+            return subprocess.run(["umount", str(root)], capture_output=True, check=False).returncode == 0
 
         if not _wait(unmounted, END_SECONDS):
             _run("umount", "--lazy", str(root))
@@ -507,7 +507,7 @@ def _check_name(name: str) -> str:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
 

@@ -140,7 +140,7 @@ def path_problem(path: t.Any) -> str | None:
 
 def _header_problems(document: dict[str, t.Any]) -> list[str]:
     problems = []
-    if type(document.get("format")) is not int or document["format"] != FORMAT:
+    if not _is_number(document.get("format")) or document["format"] != FORMAT:
         problems.append(f"format is {document.get('format')!r}, this release reads {FORMAT}")
     repo = document.get("repo")
     if not isinstance(repo, str) or not _REPO.match(repo) or "--" in repo or ".." in repo:
@@ -160,7 +160,7 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     unsafe = path_problem(path)
     if unsafe:
         problems.append(f"files[{number}]: path {path!r} {unsafe}")
-    if type(entry.get("size")) is not int or entry["size"] < 0:
+    if not _is_number(entry.get("size")) or entry["size"] < 0:
         problems.append(f"files[{number}] ({path!r}): size is {entry.get('size')!r}, not a number of bytes")
     if not _is_hex(_SHA256, entry.get("sha256")):
         problems.append(f"files[{number}] ({path!r}): sha256 is not 64 lower-case hex digits")
@@ -169,6 +169,11 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     if entry.get("git_sha1") is not None and not _is_hex(_COMMIT, entry["git_sha1"]):
         problems.append(f"files[{number}] ({path!r}): git_sha1 is not 40 lower-case hex digits")
     return problems
+
+
+def _is_number(value: t.Any) -> bool:
+    """Whether JSON had a whole number there; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_hex(form: re.Pattern[str], value: t.Any) -> bool:

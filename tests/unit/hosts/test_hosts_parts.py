@@ -62,7 +62,9 @@ def test_the_inventory_is_read_by_ansible_and_names_the_known_hosts(tmp_path: Pa
     hosts = Hosts(tmp_path)
     hosts._write_inventory()
     program = str(Path(sys.executable).parent / "ansible-inventory")
-    done = subprocess.run([program, "-i", str(hosts.inventory), "--host", "one"], capture_output=True, text=True)
+    done = subprocess.run(
+        [program, "-i", str(hosts.inventory), "--host", "one"], capture_output=True, text=True, check=False
+    )
     told = json.loads(done.stdout)
     assert (told["ansible_port"], told["ansible_user"], told["ansible_become"]) == (2207, "ops", True)
     assert told["ansible_ssh_common_args"] == f"-o UserKnownHostsFile={tmp_path}/known_hosts"
@@ -109,7 +111,9 @@ def test_a_known_host_is_replaced_and_its_neighbours_stay() -> None:
 
 
 def test_a_process_that_ended_has_no_start_time() -> None:
-    assert module.start_time(os.getpid()) == module.start_time(os.getpid()) is not None
+    started = module.start_time(os.getpid())
+    assert started is not None
+    assert module.start_time(os.getpid()) == started
     process = subprocess.Popen(["true"])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert module.start_time(process.pid) is None, "a zombie"

@@ -159,7 +159,7 @@ def test_another_release_than_the_lock_says_is_refused(bench: Bench, fact: str, 
 
 
 def test_an_interpreter_that_is_not_there_is_named(bench: Bench) -> None:
-    with pytest.raises(BuildProblem, match=r"python3\.99") as caught:
+    with pytest.raises(BuildProblem, match=r"3\.99") as caught:
         build(bench.good(python="python3.99"))
     assert caught.value.step == "making the virtual environment"
 

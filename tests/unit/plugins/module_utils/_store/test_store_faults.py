@@ -268,7 +268,7 @@ def test_the_wait_that_a_source_asks_for_is_kept(
 def test_waits_grow_spread_and_end() -> None:
     patience = Patience(retries=5)
     for failures in range(1, 6):
-        spread = {patience.wait(failures, None) for _ in range(50)}
+        spread = {patience.wait(failures, None) for _round in range(50)}
         assert len(spread) > 1
         assert all(2 ** (failures - 1) / 2 <= (wait or 0) <= 2 ** (failures - 1) * 1.5 for wait in spread)
     assert patience.wait(6, None) is None
