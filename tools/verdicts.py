@@ -47,8 +47,8 @@ def verdict(row: dict[str, Any], models: Path) -> dict[str, Any]:
         args,
         Release.parse(row["version"]),
         read_gpu(row["gpu"]),
-        _model(args.get("model_path"), models),
-        _model(args.get("speculative_draft_model_path"), models),
+        read_model(args.get("model_path"), models),
+        read_model(args.get("speculative_draft_model_path"), models),
         row.get("env"),
     )
     refused = [finding for finding in report.findings if finding.outcome == REFUSED and finding.exception]
@@ -57,7 +57,8 @@ def verdict(row: dict[str, Any], models: Path) -> dict[str, Any]:
     return {"ok": True, "resolved": {key: report.resolved.get(key) for key in row.get("resolved", {})}}
 
 
-def _model(path: Any, models: Path) -> Model | None:
+def read_model(path: Any, models: Path) -> Model | None:
+    """The model that a recorded path names; None where no path is given."""
     if path is None:
         return None
     config = models / str(path).removeprefix(PREFIX) / "config.json"

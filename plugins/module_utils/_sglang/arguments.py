@@ -48,6 +48,9 @@ def _unknown_flag(case: Case, key: str, value: t.Any, args: t.Mapping[str, t.Any
             remedy = Remedy({near: value}, (key,))
         except ValueProblem:
             pass
+        else:
+            # what else is wrong is judged with the flag that was meant
+            _known_flag(case, near, flag, value)
     case.find("flag-unknown", [key], remedy, flag=key, elsewhere=where)
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from .data_files import load_yaml
@@ -57,9 +58,16 @@ class Case:
         self.findings: list[Finding] = []
 
     def note(self, rule: str, keys: t.Sequence[str], remedy: Remedy | None = None, **words: t.Any) -> Finding:
-        """A finding whose keys are destinations; they are reported as the operator spelt them."""
-        spelt = [self.written.get(key, key) for key in keys]
-        return find(rule, self.release, spelt, self._as_written(remedy), **words)
+        """A finding whose keys are destinations; they are reported as the operator spelt them.
+
+        Flags that the rule's own sentence does not name stand before it with their values.
+        """
+        spelt = [self.spelt(key) for key in keys]
+        finding = find(rule, self.release, spelt, self._as_written(remedy), **words)
+        unnamed = [key for key in keys if key in self.values and self.spelt(key) not in finding.message]
+        if not unnamed:
+            return finding
+        return dataclasses.replace(finding, message=f"{self.shown(unnamed)}: {finding.message}")
 
     def find(self, rule: str, keys: t.Sequence[str], remedy: Remedy | None = None, **words: t.Any) -> None:
         """Add a finding."""
@@ -92,7 +100,7 @@ class Case:
 
     def shown(self, dests: t.Sequence[str]) -> str:
         """Destinations and their values in words: ``tp_size 8 and pp_size 2``."""
-        return " and ".join(f"{self.spelt(dest)} {self.values[dest]}" for dest in dests)
+        return " and ".join(f"{self.spelt(dest)} {_word(self.values[dest])}" for dest in dests)
 
     def holds(self, releases: str) -> bool:
         """Whether this release is in a range."""
@@ -122,3 +130,7 @@ class Case:
         if (self.get("attn_dp_size") or 1) > 1:
             return True
         return bool(self.get("enable_dp_attention")) and (self.get("dp_size") or 1) > 1
+
+
+def _word(value: t.Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 from .case import ALGORITHM, Case, facts
-from .findings import Remedy
-from .versions import Release
+from .findings import INVENTORY, Remedy
+from .flags import known_releases
+from .versions import Release, ReleaseRange
 
 _LORA_ALGORITHMS = ("EAGLE", "EAGLE3", "DFLASH", "DSPARK")
 
@@ -19,7 +20,8 @@ def check_models(case: Case) -> None:
     model_type = case.target.config.get("model_type")
     since = facts()["model_types"].get(model_type) if isinstance(model_type, str) else None
     if since is not None and not case.holds(since):
-        case.find("target-type-unknown", ["sglang_model_target"], model_type=model_type, since=since)
+        newer = Remedy({"sglang_engine_version": oldest_in(since)}, variable=INVENTORY)
+        case.find("target-type-unknown", ["sglang_model_target"], newer, model_type=model_type, since=since)
     length, derived = case.values.get("context_length"), case.target.context_length
     allowed = case.env_flag("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", False)
     if length is not None and derived is not None and length > derived and not allowed:
@@ -30,7 +32,14 @@ def check_models(case: Case) -> None:
         (case.drafter, "drafter-release", "sglang_model_drafter"),
     ):
         if model.minimum_release and case.release < Release.parse(model.minimum_release):
-            case.find(rule, [variable], repo=model.repo, minimum=model.minimum_release)
+            newer = Remedy({"sglang_engine_version": model.minimum_release}, variable=INVENTORY)
+            case.find(rule, [variable], newer, repo=model.repo, minimum=model.minimum_release)
+
+
+def oldest_in(releases: str) -> str:
+    """The oldest known release of a range."""
+    bounds = ReleaseRange.parse(releases)
+    return next(known for known in known_releases() if Release.parse(known) in bounds)
 
 
 def resolve_parallel(case: Case) -> None:

@@ -24,6 +24,10 @@ UNCHECKED = "unchecked"
 OUTCOMES = (REFUSED, BROKEN_LATER, HARMFUL, REWRITTEN, IGNORED, UNCHECKED)
 
 
+#: The ``variable`` of a remedy whose keys are variables themselves.
+INVENTORY = "the inventory"
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """One row of data/rules.yml."""
@@ -42,7 +46,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """The exact change: keys to set and keys to take out of one mapping variable."""
+    """The exact change: keys to set and keys to take out of one mapping variable, or of the inventory."""
 
     set: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     remove: tuple[str, ...] = ()

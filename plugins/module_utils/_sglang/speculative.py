@@ -61,9 +61,10 @@ def _algorithm(case: Case) -> None:
     if wanted in known:
         case.values[ALGORITHM] = "EAGLE" if wanted == "NEXTN" else wanted
         return
-    case.values[ALGORITHM] = None
     since = algorithms.get(str(name).upper())
     near = _nearest_algorithm(str(name), known)
+    # what else is wrong is judged for the algorithm that was meant
+    case.values[ALGORITHM] = near
     case.find(
         "algorithm-unknown" if free_text else "algorithm-no-choice",
         [ALGORITHM],
@@ -154,23 +155,31 @@ def _adaptive(case: Case, late: bool) -> None:
         return
     if case.get("speculative_adaptive_config"):
         return
-    candidates = next(row["steps"] for row in facts()["adaptive_steps"] if case.holds(row["releases"]))
+    candidates = _candidates(case)
     if not late:
         case.values[TOPK] = 1
         if case.values[STEPS] is None:
             case.values[STEPS] = candidates[len(candidates) // 2]
     steps = case.values[STEPS]
     if steps not in candidates and (not late or case.holds(">=0.5.13")):
-        near = min(candidates, key=lambda one: abs(one - (steps or 0)))
         case.find(
             "adaptive-steps",
             [STEPS, "speculative_adaptive"],
-            Remedy({STEPS: near or 1, TOPK: 1, TOKENS: (near or 1) + 1}),
+            Remedy(_chain_of(_nearest_candidate(case, steps or 0))),
             steps=steps,
             candidates=", ".join(map(str, candidates)),
         )
     if not late and steps is not None:
         case.values[TOKENS] = steps + 1
+
+
+def _candidates(case: Case) -> list[int]:
+    """The steps that the built-in adaptive configuration may choose."""
+    return next(row["steps"] for row in facts()["adaptive_steps"] if case.holds(row["releases"]))
+
+
+def _nearest_candidate(case: Case, steps: int) -> int:
+    return max(min(_candidates(case), key=lambda one: abs(one - steps)), 1)
 
 
 # ---- EAGLE, EAGLE3, STANDALONE ----------------------------------------------------------------------
@@ -265,7 +274,7 @@ def _numbers(case: Case) -> None:
     elif steps is None:
         _steps_missing(case)
     elif topk is None:
-        chain = max(steps, 1)
+        chain = _nearest_candidate(case, max(steps, 1)) if case.get("speculative_adaptive") else max(steps, 1)
         case.find("spec-topk-missing", case.given_of(NUMBERS), Remedy(_chain_of(chain)), steps=steps)
     elif topk == 1:
         _chain(case)
@@ -288,6 +297,8 @@ def _steps_missing(case: Case) -> None:
     missing = [key for key in (TOPK, TOKENS) if key not in given]
     automatic = _automatic_numbers(case)
     steps = max(tokens - 1, 1) if tokens is not None else automatic[0]
+    if case.get("speculative_adaptive"):
+        steps = _nearest_candidate(case, steps)
     remedy = _chain_of(steps)
     if topk is not None and topk > 1:
         remedy.update({TOPK: topk, TOKENS: max(tokens, 2) if tokens is not None else steps + 1})
