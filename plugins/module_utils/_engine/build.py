@@ -124,6 +124,8 @@ def _fill(recipe: Recipe, lock: EngineLock, run: _Runner) -> None:
     run(
         "installing the locked wheels",
         *(uv, "pip", "install", "--python", python, *_LOCKED_WHEELS, "--requirements", requirements),
+        # uv has no variable for this one.
+        *(("--no-index",) if recipe.wheelhouse else ()),
     )
     run("checking that the packages fit together", uv, "pip", "check", "--python", python)
     _check_import(lock, run("importing sglang", python, "-I", "-c", _PROBE))
@@ -275,11 +277,10 @@ def tool_environment(recipe: Recipe) -> dict[str, str]:
         # The service's user cannot write bytecode here, and would compile every module at every start.
         "UV_COMPILE_BYTECODE": "1",
     }
-    if recipe.index_url:
-        settings.update(UV_DEFAULT_INDEX=recipe.index_url, PIP_INDEX_URL=recipe.index_url)
     if recipe.wheelhouse:
-        settings.update(UV_NO_INDEX="1", UV_FIND_LINKS=recipe.wheelhouse)
-        settings.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=recipe.wheelhouse)
+        settings.update(UV_FIND_LINKS=recipe.wheelhouse, PIP_FIND_LINKS=recipe.wheelhouse, PIP_NO_INDEX="1")
+    elif recipe.index_url:
+        settings.update(UV_DEFAULT_INDEX=recipe.index_url, PIP_INDEX_URL=recipe.index_url)
     return settings
 
 

@@ -234,6 +234,15 @@ def test_the_password_of_an_index_is_in_no_message(bench: Bench) -> None:
     assert caught.value.reason == "asked https://user:****@mirror.example/simple and ****"
 
 
+@pytest.mark.parametrize("by", ["recipe", "environment"])
+def test_a_wheelhouse_replaces_every_index(bench: Bench, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    # nothing listens there, so that asking it fails
+    refused = "http://127.0.0.1:9/simple"
+    if by == "environment":
+        monkeypatch.setenv("UV_DEFAULT_INDEX", refused)
+    assert build(bench.good(index_url=refused if by == "recipe" else None)) is True
+
+
 def test_passwords_are_found_as_written_and_as_meant() -> None:
     assert passwords("https://u:a%2Fb@h/simple") == ["a%2Fb", "a/b"]
     assert passwords("https://h/simple") == []
