@@ -124,8 +124,7 @@ def _fill(recipe: Recipe, lock: EngineLock, run: _Runner) -> None:
     run(
         "installing the locked wheels",
         *(uv, "pip", "install", "--python", python, *_LOCKED_WHEELS, "--requirements", requirements),
-        # uv has no variable for this one.
-        *(("--no-index",) if recipe.wheelhouse else ()),
+        *_source(recipe),
     )
     run("checking that the packages fit together", uv, "pip", "check", "--python", python)
     _check_import(lock, run("importing sglang", python, "-I", "-c", _PROBE))
@@ -152,10 +151,15 @@ def _uv(recipe: Recipe, run: _Runner) -> tuple[str, str]:
     if not _answers(run, uv, version):
         run(step, "python3", "-m", "venv", "--clear", recipe.uv_venv)
         pip = (os.path.join(recipe.uv_venv, "bin", "python"), "-m", "pip", "--disable-pip-version-check")
-        run(step, *pip, "install", *_LOCKED_WHEELS, "--requirement", recipe.uv_lock)
+        run(step, *pip, "install", *_LOCKED_WHEELS, "--requirement", recipe.uv_lock, *_source(recipe))
         if not _answers(run, uv, version):
             raise BuildProblem(step, f"{uv} is not uv {version}")
     return uv, version
+
+
+def _source(recipe: Recipe) -> tuple[str, ...]:
+    """Options of uv and pip that name a wheelhouse. An index goes by the environment, for the password it may hold."""
+    return ("--no-index", "--find-links", recipe.wheelhouse) if recipe.wheelhouse else ()
 
 
 def _answers(run: _Runner, uv: str, version: str) -> bool:
@@ -277,9 +281,7 @@ def tool_environment(recipe: Recipe) -> dict[str, str]:
         # The service's user cannot write bytecode here, and would compile every module at every start.
         "UV_COMPILE_BYTECODE": "1",
     }
-    if recipe.wheelhouse:
-        settings.update(UV_FIND_LINKS=recipe.wheelhouse, PIP_FIND_LINKS=recipe.wheelhouse, PIP_NO_INDEX="1")
-    elif recipe.index_url:
+    if recipe.index_url:
         settings.update(UV_DEFAULT_INDEX=recipe.index_url, PIP_INDEX_URL=recipe.index_url)
     return settings
 

@@ -56,7 +56,10 @@ def plan_fleet(plans: t.Sequence[HostPlan], locate: t.Callable[[str], Locate]) -
 
     :param locate: host name -> the function that knows where that host's variables were written.
     """
-    between = _port_clashes(plans)
+    between: dict[str, list[Finding]] = collections.defaultdict(list)
+    for rule in (_port_clashes, _name_clashes, _replicas):
+        for host, finding in rule(plans):
+            between[host].append(finding)
     plans = [dataclasses.replace(plan, findings=(*plan.findings, *between.get(plan.host, ()))) for plan in plans]
     merged: dict[tuple[t.Any, ...], list[str]] = {}
     findings: dict[tuple[t.Any, ...], tuple[Finding, tuple[str, ...], bool]] = {}
@@ -81,26 +84,78 @@ def _places(finding: Finding, locate: Locate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(place for place in found if place))
 
 
-def _port_clashes(plans: t.Sequence[HostPlan]) -> dict[str, list[Finding]]:
+def _port_clashes(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
     """Two services of one machine on one port. Machines are told apart by the address Ansible connects to."""
+    for (address, port), sharing in _shared(plans, lambda server: str(server["port"])):
+        for plan in sharing:
+            yield (
+                plan.host,
+                _find("port-clash", plan, ["port"], port=port, address=address, others=_others(plan, sharing)),
+            )
+
+
+def _name_clashes(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
+    """Two services of one machine with one name: one unit, one state directory."""
+    for (address, unit), sharing in _shared(plans, lambda server: str(server["unit"])):
+        for plan in sharing:
+            keys = ["sglang_server_name"]
+            yield plan.host, _find("name-clash", plan, keys, unit=unit, address=address, others=_others(plan, sharing))
+
+
+def _replicas(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
+    """Hosts with one dist_init_addr are one replica: all of its ranks, each once, all of one mind."""
+    replicas: dict[str, list[HostPlan]] = collections.defaultdict(list)
+    for plan in plans:
+        if plan.server and (plan.server["nodes"]["nnodes"] or 1) != 1 and plan.server["nodes"]["dist_init_addr"]:
+            replicas[str(plan.server["nodes"]["dist_init_addr"])].append(plan)
+    for address, members in replicas.items():
+        nodes = [plan.server["nodes"] for plan in members if plan.server]
+        wanted = nodes[0]["nnodes"]
+        ranks = sorted(str(one["node_rank"] if one["node_rank"] is not None else 0) for one in nodes)
+        if ranks != sorted(str(rank) for rank in range(int(wanted))):
+            words = {"address": address, "wanted": wanted, "count": len(members), "ranks": ", ".join(ranks)}
+            for plan in members:
+                yield plan.host, _find("replica-members", plan, ["nnodes", "node_rank"], **words)
+        different = [name for name, values in _minds(members).items() if len(values) > 1]
+        for plan in members if different else ():
+            words = {"address": address, "different": ", ".join(different), "others": _others(plan, members)}
+            yield plan.host, _find("replica-mixed", plan, ["dist_init_addr"], **words)
+
+
+def _minds(members: t.Sequence[HostPlan]) -> dict[str, set[str]]:
+    """What all members of a replica must agree on, and the values they have."""
+    return {
+        "release": {str(plan.release) for plan in members},
+        "engine lock": {str(plan.engine and plan.engine["digest"]) for plan in members},
+        "models": {str([(model.role, model.facts.repo, model.path) for model in plan.models]) for plan in members},
+        "server arguments": {str(_argv_of_all(plan)) for plan in members},
+    }
+
+
+def _argv_of_all(plan: HostPlan) -> list[str]:
+    """The arguments without those that are each member's own."""
+    argv = list(plan.server["argv"]) if plan.server else []
+    for own in ("--node-rank", "--host", "--port"):
+        while own in argv:
+            place = argv.index(own)
+            del argv[place : place + 2]
+    return argv
+
+
+def _shared(
+    plans: t.Sequence[HostPlan], key: t.Callable[[t.Mapping[str, t.Any]], str]
+) -> t.Iterator[tuple[tuple[str, str], list[HostPlan]]]:
+    """Services of one machine that have a key in common."""
     users: dict[tuple[str, str], list[HostPlan]] = collections.defaultdict(list)
     for plan in plans:
         if plan.server:
-            users[(plan.address, str(plan.server["port"]))].append(plan)
-    found: dict[str, list[Finding]] = collections.defaultdict(list)
-    for (address, port), sharing in users.items():
-        if len(sharing) < 2:
-            continue
-        for plan in sharing:
-            others = ", ".join(other.host for other in sharing if other is not plan)
-            found[plan.host].append(
-                find(
-                    "port-clash",
-                    Release.parse(plan.release or "0"),
-                    ["port"],
-                    port=port,
-                    address=address,
-                    others=others,
-                )
-            )
-    return found
+            users[(plan.address, key(plan.server))].append(plan)
+    return ((place, sharing) for place, sharing in users.items() if len(sharing) > 1)
+
+
+def _others(plan: HostPlan, sharing: t.Sequence[HostPlan]) -> str:
+    return ", ".join(other.host for other in sharing if other is not plan)
+
+
+def _find(rule: str, plan: HostPlan, keys: t.Sequence[str], **words: t.Any) -> Finding:
+    return find(rule, Release.parse(plan.release or "0"), keys, **words)

@@ -155,7 +155,10 @@ class _Planner:
             gpu,
             target.facts if target else self._named(TARGETS, by_dest.get("model_path")),
             drafter.facts if drafter else self._named(DRAFTERS, by_dest.get(DRAFT_PATH)),
+            {str(name): str(value) for name, value in self.values["sglang_server_env"].items()},
         )
+        self._paths(by_dest)
+        self._nodes(by_dest)
         if by_dest.get("model_path") is None:
             self._find("model-path-missing", "sglang_model_target", remedy=Remedy(variable="sglang_model_target"))
         models = tuple(model for model in (target, drafter) if model)
@@ -241,9 +244,14 @@ class _Planner:
         facts = from_catalogue(kind, repo, self.values["sglang_plan_models"]) or Model(repo=repo)
         path = str(entry.get("lock") or f"{repo.replace('/', '--')}.json")
         path = os.path.join(self.base or "", str(self.values["sglang_model_lock_dir"]), path)
-        lock, config = self._model_lock(variable, repo, os.path.normpath(path))
+        lock, known = self._model_lock(variable, repo, os.path.normpath(path))
         own: t.Mapping[str, t.Any] = entry.get("config") or {}
-        facts = dataclasses.replace(facts, config={**facts.config, **config, **own})
+        facts = dataclasses.replace(
+            facts,
+            config={**facts.config, **known.get("config", {}), **own},
+            total_size=lock.total_size if lock else facts.total_size,
+            tensors=known.get("tensors", {}),
+        )
         if lock is None and not facts.config:
             self._find("model-unknown", variable, repo=repo)
         store = f"{self.values['sglang_model_store']}/models--{repo.replace('/', '--')}"
@@ -261,7 +269,7 @@ class _Planner:
 
     def _model_lock(self, variable: str, repo: str, path: str) -> tuple[ModelLock | None, t.Mapping[str, t.Any]]:
         try:
-            lock, config = _read_model_lock(path)
+            lock, known = _read_model_lock(path)
         except FileNotFoundError:
             self._find("model-lock-missing", variable, repo=repo, path=path)
             return None, {}
@@ -271,7 +279,23 @@ class _Planner:
         if lock.repo != repo:
             self._find("model-lock-invalid", variable, path=path, problem=f"it locks {lock.repo}, not {repo}")
             return None, {}
-        return lock, config
+        return lock, known
+
+    def _paths(self, by_dest: t.Mapping[str, t.Any]) -> None:
+        """The unit runs offline: a repository's name would only be found in a cache that nobody filled."""
+        for key in ("model_path", DRAFT_PATH):
+            path = by_dest.get(key)
+            if isinstance(path, str) and not path.startswith("/"):
+                self._find("model-path-not-local", key, key=key, path=path)
+
+    def _nodes(self, by_dest: t.Mapping[str, t.Any]) -> None:
+        """What several hosts need in order to find each other."""
+        if not isinstance(by_dest.get("nnodes"), int) or by_dest["nnodes"] < 2:
+            return
+        if not by_dest.get("dist_init_addr"):
+            self._find("nodes-without-address", "nnodes", nodes=by_dest["nnodes"])
+        if not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= set(self.values["sglang_server_env"]):
+            self._find("nodes-without-interface", "nnodes", nodes=by_dest["nnodes"])
 
     def _server_args(
         self, target: PlannedModel | None, drafter: PlannedModel | None
@@ -318,6 +342,7 @@ class _Planner:
             "engine_path": engine["path"] if engine else None,
             "read_only_paths": [model.path for model in models],
             "speculative": bool(report.resolved.get(ALGORITHM)),
+            "nodes": {key: by_dest.get(key) for key in ("nnodes", "node_rank", "dist_init_addr")},
         }
 
 
@@ -393,5 +418,5 @@ def _read_model_lock(path: str) -> tuple[ModelLock, t.Mapping[str, t.Any]]:
         document = json.load(stream)
     lock = parse_lock(document)
     facts = document.get("facts")
-    config = facts.get("config") if isinstance(facts, t.Mapping) else None
-    return lock, config if isinstance(config, t.Mapping) else {}
+    known = facts if isinstance(facts, t.Mapping) else {}
+    return lock, {key: known[key] for key in ("config", "tensors") if isinstance(known.get(key), t.Mapping)}

@@ -88,6 +88,8 @@ def _host(plan: HostPlan) -> str:
         lines += _labelled("flags", " ".join(server["argv"]))
         if plan.filled:
             lines += _labelled("filled", ", ".join(plan.filled))
+        if report.memory:
+            lines += _labelled("memory", f"per GPU {report.memory}")
         resolved = _resolved(report)
         if resolved:
             lines += _labelled("resolves", ", ".join(resolved))

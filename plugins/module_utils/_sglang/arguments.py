@@ -62,6 +62,7 @@ def _known_flag(case: Case, key: str, flag: Flag, value: t.Any) -> None:
         converted = convert(flag, value)
     except ValueProblem as exc:
         if flag.dest != ALGORITHM:
+            case.unusable.add(flag.dest)
             case.find("flag-value", [key], Remedy(remove=(key,)), key=key, problem=exc)
             return
         converted = value  # a name that is no choice is judged as an algorithm

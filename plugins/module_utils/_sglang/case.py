@@ -34,7 +34,8 @@ class Case:
     """Server arguments before one release, on one accelerator, with what is known of the models.
 
     ``values`` holds every destination's value as the real server would hold it at this point; the functions of this
-    package change it as the server does. ``written`` says how the operator spelt a destination that was given.
+    package change it as the server does. ``written`` says how the operator spelt a destination that was given,
+    ``unusable`` which ones were given with a value that the flag does not take.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Case:
         self.values: dict[str, t.Any] = table.defaults()
         self.usable_args: dict[str, t.Any] = {}
         self.written: dict[str, str] = {}
+        self.unusable: set[str] = set()
         self.findings: list[Finding] = []
 
     def note(self, rule: str, keys: t.Sequence[str], remedy: Remedy | None = None, **words: t.Any) -> Finding:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .accepted import judge_accepted
 from .arguments import read_arguments
 from .backends import resolve_backends
 from .case import ALGORITHM, DRAFT_PATH, NUMBERS, Case
@@ -23,6 +24,7 @@ from .command_line import CommandLineProblem, server_argv
 from .findings import BROKEN_LATER, HARMFUL, OUTCOMES, REFUSED, Finding
 from .flags import flag_table, known_releases, nearest_known
 from .hardware import Gpu
+from .memory import Memory, memory_of
 from .models import Model
 from .speculative import resolve_speculation
 from .versions import Release
@@ -48,6 +50,7 @@ class Report:
     resolved: t.Mapping[str, t.Any]
     argv: tuple[str, ...]
     confidence: str
+    memory: Memory | None = None
 
     @property
     def ok(self) -> bool:
@@ -89,6 +92,8 @@ def judge(
     resolve_parallel(case)
     resolve_speculation(case)
     check_resolved(case)
+    judge_accepted(case)
+    memory = memory_of(case)
 
     is_known = str(release) in known_releases()
     findings = case.findings
@@ -106,6 +111,7 @@ def judge(
         resolved={key: case.values.get(key) for key in RESOLVED},
         argv=tuple(_argv(case)),
         confidence="verified" if is_known else "unchecked",
+        memory=memory,
     )
 
 

@@ -30,6 +30,7 @@ class Model:
     """A target or a drafter. ``config`` holds what is known of its config.json, perhaps nothing.
 
     ``is_missing`` is true where it is known that there is no such model, which is not the same as knowing nothing.
+    ``total_size`` is in bytes; ``tensors`` holds dtype and shape by name, from the headers of the safetensors files.
     """
 
     repo: str | None = None
@@ -39,6 +40,8 @@ class Model:
     algorithm: str | None = None
     args: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
     is_missing: bool = False
+    total_size: int | None = None
+    tensors: t.Mapping[str, t.Mapping[str, t.Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def architecture(self) -> str | None:
@@ -66,6 +69,22 @@ class Model:
             if isinstance(length, int) and not isinstance(length, bool):
                 return int(length * factor)
         return None
+
+    @property
+    def weight_bits(self) -> int | None:
+        """Bits of a quantized weight in the checkpoint (compressed-tensors), None where it is not known."""
+        quantization = self.text_config.get("quantization_config") or self.config.get("quantization_config")
+        groups = quantization.get("config_groups") if isinstance(quantization, t.Mapping) else None
+        for group in groups.values() if isinstance(groups, t.Mapping) else ():
+            bits = group.get("weights", {}).get("num_bits") if isinstance(group, t.Mapping) else None
+            if isinstance(bits, int):
+                return bits
+        return None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether config.json itself is known, not only facts of it: it says at least which transformers wrote it."""
+        return "transformers_version" in self.config or "torch_dtype" in self.config or "dtype" in self.config
 
     @property
     def dflash_block_size(self) -> int | None:

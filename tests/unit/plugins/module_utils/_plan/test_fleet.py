@@ -60,13 +60,51 @@ def test_places_of_keys_and_of_whole_variables() -> None:
 
 def test_one_port_twice_on_one_machine() -> None:
     machine = {"ansible_host": "gpu7"}
-    planned = fleet({"a1": machine, "a2": machine, "b1": {"ansible_host": "gpu8"}})
+    named = [{**machine, "sglang_server_name": name} for name in ("one", "two")]
+    planned = fleet({"a1": named[0], "a2": named[1], "b1": {"ansible_host": "gpu8"}})
     assert [(problem.finding.rule, problem.hosts) for problem in planned.stopping] == [
         ("port-clash", ("a1",)),
         ("port-clash", ("a2",)),
     ]
-    apart = fleet({"a1": {**machine, **spec(port=30001)}, "a2": {**machine, **spec(port=30002)}})
+    apart = fleet({"a1": {**named[0], **spec(port=30001)}, "a2": {**named[1], **spec(port=30002)}})
     assert apart.stopping == []
+
+
+def test_one_name_twice_on_one_machine() -> None:
+    machine = {"ansible_host": "gpu7"}
+    planned = fleet({"a1": {**machine, **spec(port=30001)}, "a2": {**machine, **spec(port=30002)}})
+    assert {problem.finding.rule for problem in planned.stopping} == {"name-clash"}
+
+
+def node(rank: int, **variables: Any) -> dict[str, Any]:
+    return {
+        **spec(nnodes=2, node_rank=rank, dist_init_addr="10.0.0.1:5000", tp_size=16),
+        "ansible_host": f"gpu{rank}",
+        "sglang_server_env": {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"},
+        **variables,
+    }
+
+
+def stopping_rules(planned: FleetPlan) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for problem in planned.stopping:
+        found[problem.finding.rule] = (*found.get(problem.finding.rule, ()), *problem.hosts)
+    return found
+
+
+def test_a_replica_over_two_hosts() -> None:
+    assert stopping_rules(fleet({"a1": node(0), "a2": node(1)})) == {}
+    assert stopping_rules(fleet({"a1": node(0)})) == {"replica-members": ("a1",)}
+    assert stopping_rules(fleet({"a1": node(0), "a2": node(0, ansible_host="gpu9")})) == {
+        "replica-members": ("a1", "a2")
+    }
+    other = {"sglang_model_drafter": "AQ-MedAI/Kimi-K26-eagle3"}
+    assert stopping_rules(fleet({"a1": node(0), "a2": node(1, **other)})) == {"replica-mixed": ("a1", "a2")}
+
+
+def test_nodes_need_an_address_and_an_interface() -> None:
+    bare = {**spec(nnodes=2, node_rank=0, tp_size=16)}
+    assert set(stopping_rules(fleet({"a1": bare}))) == {"nodes-without-address", "nodes-without-interface"}
 
 
 def test_a_harmful_finding_stops_until_it_is_accepted() -> None:

@@ -28,6 +28,7 @@ DRAFTER = from_catalogue("drafters", "lightseekorg/kimi-k2.6-eagle3")
 KIMI = {
     "model_path": "/m",
     "tp_size": 8,
+    "trust_remote_code": True,
     "speculative_algorithm": "EAGLE3",
     "speculative_draft_model_path": "/d",
 }
