@@ -214,7 +214,7 @@ def test_a_killed_build_that_uv_goes_on_with_is_waited_for(bench: Bench) -> None
     recipe = bench.good()
     builder = subprocess.Popen([sys.executable, "-c", BUILDER, json.dumps(dataclasses.asdict(recipe))], cwd=ROOT)
     try:
-        until(lambda: (bench.root / "started").exists())
+        until((bench.root / "started").exists)
         builder.send_signal(signal.SIGKILL)
         builder.wait()
         with pytest.raises(BuildProblem, match="another build still holds"):
