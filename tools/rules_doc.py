@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
@@ -19,6 +22,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings 
 from ansible_collections.inferops.serving.plugins.module_utils._sglang.flags import known_releases  # noqa: E402
 
 PAGE = ROOT / "docs/rules.md"
+REPORTS = ROOT / "tools/reports.yml"
 
 
 def page() -> str:
@@ -36,7 +40,20 @@ def page() -> str:
         lines += ["", f"## {outcome}", ""]
         for rule in chosen:
             lines += _rule(rule)
+    lines += ["", "## Public reports", "", "What became of each report about a configuration or a model file.", ""]
+    lines += ["| report | what it became |", "|---|---|", *(_report(row) for row in reports())]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def reports() -> list[dict[str, Any]]:
+    """The reports with their rules, or the reason why there is none."""
+    rows: list[dict[str, Any]] = yaml.safe_load(REPORTS.read_text(encoding="utf-8"))
+    return rows
+
+
+def _report(row: dict[str, Any]) -> str:
+    became = ", ".join(f"[{rule}](#{rule})" for rule in row.get("rules", ())) or f"no rule: {row['reason']}"
+    return f"| {row['id']}: {row['report']} | {became} |"
 
 
 def _rule(rule: Rule) -> list[str]:

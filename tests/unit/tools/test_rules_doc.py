@@ -3,8 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
-from tools.rules_doc import PAGE, page
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings import rules
+
+from tools.rules_doc import PAGE, page, reports
 
 
 def test_the_page_of_rules_is_what_the_data_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run tools/rules_doc.py"
+
+
+def test_every_report_has_rules_that_exist_or_a_reason() -> None:
+    rows = reports()
+    assert len({row["id"] for row in rows}) == len(rows) == 44
+    for row in rows:
+        assert bool(row.get("rules")) != bool(row.get("reason")), row["id"]
+        assert set(row.get("rules", ())) <= set(rules()), row["id"]
