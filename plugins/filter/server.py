@@ -61,7 +61,7 @@ def server_argv(args: t.Any, version: t.Any) -> list[str]:
     try:
         return command_line.server_argv(_mapping(args), table)
     except command_line.CommandLineProblem as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=args) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=args) from None  # its text is in ours
 
 
 def parse_server_command(command: t.Any, version: t.Any) -> dict[str, t.Any]:
@@ -72,14 +72,14 @@ def parse_server_command(command: t.Any, version: t.Any) -> dict[str, t.Any]:
     try:
         return command_line.parse_argv(command_line.split_command(command), table)
     except command_line.CommandLineProblem as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=command) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=command) from None  # its text is in ours
 
 
 def _report(args: t.Any, version: t.Any, gpu: t.Any, target: t.Any, drafter: t.Any) -> Report:
     try:
         accelerator = read_gpu(gpu)
     except GpuProblem as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=gpu) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=gpu) from None  # its text is in ours
     return judge(_mapping(args), _release(version), accelerator, _model(target), _model(drafter))
 
 
@@ -96,7 +96,7 @@ def _release(version: t.Any) -> Release:
     try:
         return Release.parse(str(version))
     except ValueError as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=version) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=version) from None  # its text is in ours
 
 
 def _model(config: t.Any) -> Model:

@@ -18,7 +18,7 @@ def systemd_exec(words: t.Any) -> str:
     try:
         return systemd.exec_start([str(word) for word in words])
     except ValueError as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=words) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=words) from None  # its text is in ours
 
 
 def systemd_environment(variables: t.Any) -> str:
@@ -30,7 +30,7 @@ def systemd_environment(variables: t.Any) -> str:
     try:
         return systemd.environment_file({str(name): str(value) for name, value in variables.items()})
     except ValueError as exc:
-        raise AnsibleFilterError(f"{exc}.", obj=variables) from exc
+        raise AnsibleFilterError(f"{exc}.", obj=variables) from None  # its text is in ours
 
 
 class FilterModule:
