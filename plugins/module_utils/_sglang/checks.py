@@ -113,8 +113,8 @@ def _chunks_and_pages(case: Case) -> None:
     values = case.values
     page, chunk = values["page_size"], values["chunked_prefill_size"]
     if chunk is None and case.gpu is not None and case.gpu.memory_mib is not None:
-        gib = case.gpu.memory_mib / 1024
-        chunk = next(row["size"] for row in facts()["chunked_prefill"] if gib < row.get("below_gib", gib + 1))
+        gib, rows = case.gpu.memory_mib / 1024, facts()["chunked_prefill"]
+        chunk = next(row["size"] for row in rows if "below_gib" not in row or gib < row["below_gib"])
     if page is None or chunk is None or chunk <= 0 or values["disaggregation_mode"] == "decode":
         return
     if page == 0:

@@ -13,6 +13,10 @@ import typing as t
 from .data_files import load_yaml
 
 
+#: Beyond this it is a typing error, or infinite.
+_MOST_GIB = 100_000
+
+
 class GpuProblem(ValueError):
     """``sglang_plan_gpu`` is not a known name and not a usable mapping."""
 
@@ -72,7 +76,7 @@ def read_gpu(value: t.Any) -> Gpu | None:
         profile = dict(value)
         memory = profile.pop("memory_gib", None)
         if memory is not None:
-            if isinstance(memory, bool) or not isinstance(memory, (int, float)) or memory <= 0:
+            if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0 < memory < _MOST_GIB:
                 raise GpuProblem(f"memory_gib is {memory!r}; it is a number of GiB per device")
             profile["memory_mib"] = int(memory * 1024)
         return _gpu(str(profile.get("name", "custom")), {"vendor": "nvidia", **profile})
