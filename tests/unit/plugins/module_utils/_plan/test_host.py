@@ -16,6 +16,8 @@ from ansible_collections.inferops.serving.plugins.module_utils._plan.engine_lock
     shipped_locks,
 )
 from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, HostPlan, plan_host
+from hypothesis import given
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[5]
 REVISION = "1" * 40
@@ -180,6 +182,26 @@ def test_the_digest_changes_with_either_file(site: Path) -> None:
     before = read_engine_lock(str(site / "engine")).digest
     (site / "engine" / "requirements.txt").write_text("sglang==0.5.19 --hash=sha256:" + "1" * 64 + "\n")
     assert read_engine_lock(str(site / "engine")).digest != before
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+YAML = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"sglang_engine_version": st.sampled_from(["0.5.11", "0.5.23", "9.9"]) | YAML},
+        optional={name: YAML for name in DEFAULTS if name != "sglang_engine_version"},
+    )
+)
+def test_whatever_the_variables_hold_there_is_a_plan_or_findings(variables: dict[str, Any]) -> None:
+    plan = plan_host("a1", {**variables, "inventory_dir": "/nowhere"}, {})
+    assert plan.findings or plan.report
+    json.dumps(plan.as_dict(), default=str)
 
 
 def test_every_shipped_lock_can_be_planned_with() -> None:
