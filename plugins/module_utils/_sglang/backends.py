@@ -21,6 +21,8 @@ def resolve_backends(case: Case) -> None:
     values = case.values
     if values[PREFILL] is not None and values[PREFILL] == values[DECODE]:
         values[MAIN] = values[PREFILL]
+    if _is_latent_on_sm100(case) and not any(values[key] for key in BACKENDS):
+        values[MAIN] = "trtllm_mla"
     # up to 0.5.11 the default was chosen first, and then judged as if it had been named
     early = case.holds(facts()["deterministic_before_default"])
     if early:
@@ -53,6 +55,11 @@ def _deterministic(case: Case) -> None:
         case.values[MAIN] = newer if case.gpu.is_sm100 or case.gpu.is_sm120 else "fa3"
 
 
+def _is_latent_on_sm100(case: Case) -> bool:
+    since = facts()["sm100_trtllm_mla"].get(case.target.architecture)
+    return since is not None and case.holds(since) and case.gpu is not None and case.gpu.is_sm100
+
+
 def _default_backend(case: Case) -> str | None:
     """The backend that the server picks when none is named (0.5.5-0.5.23, recorded; SM100 read)."""
     gpu = case.gpu
@@ -63,12 +70,13 @@ def _default_backend(case: Case) -> str | None:
     if case.is_mla:
         if gpu.is_hopper:
             return "fa3"
-        return "trtllm_mla" if gpu.is_sm100 else "triton"
+        return "flashinfer" if gpu.is_sm100 else "triton"
     topk, page = case.values[TOPK], case.values["page_size"]
     one_chain = topk is None or (topk == 1 and page in (None, 1))
     if gpu.is_hopper and one_chain:
         return "fa3"
-    if gpu.is_sm100 and one_chain and (case.algorithm is None or topk is not None):
+    chain_anyway = case.algorithm in facts()["topk_one_algorithms"] and case.holds(facts()["topk_one_known"])
+    if gpu.is_sm100 and one_chain and (case.algorithm is None or topk is not None or chain_anyway):
         return "trtllm_mha"
     return "flashinfer"
 
@@ -86,6 +94,11 @@ def _accelerator(case: Case) -> None:
     named = _named(case, "trtllm_mla", (MAIN, DECODE))
     if named and not (gpu.is_sm100 or gpu.is_sm120):
         case.find("backend-trtllm-mla-gpu", named, Remedy(remove=tuple(named)), gpu=gpu.name)
+    elif named:
+        able = next(row["dtypes"] for row in facts()["trtllm_mla_kv_dtypes"] if case.holds(row["releases"]))
+        if case.values["kv_cache_dtype"] not in able:
+            away = Remedy(remove=("kv_cache_dtype",))
+            case.find("backend-trtllm-mla-kv", [*case.given_of(named), "kv_cache_dtype"], away, able=", ".join(able))
     prefill, decode = prefill_and_decode(case)
     named = _named(case, "trtllm_mha", BACKENDS)
     if not named:
@@ -116,3 +129,17 @@ def _page_size(case: Case) -> None:
             keys.append("speculative_draft_attention_backend")
         if _named(case, backend, keys) and values["page_size"] not in forced["keeps"]:
             values["page_size"] = forced["becomes"]
+    if _named(case, "fa4", _fa4_keys(case)) and not case.is_mla and case.target.architecture is not None:
+        values["page_size"] = 128
+
+
+def _fa4_keys(case: Case) -> t.Sequence[str]:
+    """The flags by which fa4 forces pages of 128 on a target without latent attention."""
+    sm100 = case.gpu is not None and case.gpu.is_sm100
+    if case.holds(facts()["fa4_pages_anywhere"]):
+        return [PREFILL]
+    if not sm100:
+        return []
+    if case.holds(facts()["fa4_pages_prefill"]):
+        return [PREFILL]
+    return BACKENDS if (case.values[TOPK] or 0) <= 1 else []

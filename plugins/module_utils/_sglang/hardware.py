@@ -12,7 +12,6 @@ import typing as t
 
 from .data_files import load_yaml
 
-
 #: Beyond this it is a typing error, or infinite.
 _MOST_GIB = 100_000
 
