@@ -8,24 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.unit.plugins.module_utils._engine import engine_venv_kit as kit
+from tests.unit.roles.role_play import play_role
 
 ROOT = Path(__file__).resolve().parents[3]
-PLAY = [
-    {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "tasks": [{"ansible.builtin.import_role": {"name": "inferops.serving.sglang_engine"}}],
-    }
-]
 
 
 class Site:
@@ -64,31 +56,7 @@ class Site:
 
     def play(self, *options: str, fails: bool = False) -> tuple[int, str]:
         """Run the playbook. Returns the number of changed tasks and the output."""
-        (self.root / "play.yml").write_text(yaml.safe_dump(PLAY))
-        (self.root / "vars.json").write_text(json.dumps(self.variables))
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ansible-playbook"),
-                "--inventory=localhost,",
-                "--connection=local",
-                f"--extra-vars=@{self.root}/vars.json",
-                f"--extra-vars=ansible_python_interpreter={sys.executable}",
-                *options,
-                str(self.root / "play.yml"),
-            ],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
-                "ANSIBLE_REMOTE_TEMP": str(self.root / "tmp"),
-                "ANSIBLE_NOCOLOR": "1",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = play_role(self.root, "sglang_engine", self.variables, *options)
         output = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, output
         changed = re.search(r"changed=(\d+)", done.stdout)

@@ -6,26 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
+from tests.unit.roles.role_play import play_role
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 DRAFTER = "org/drafter"
-PLAY: list[dict[str, t.Any]] = [
-    {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "tasks": [{"ansible.builtin.import_role": {"name": "inferops.serving.sglang_model"}}],
-    }
-]
 
 
 class Site:
@@ -38,32 +28,7 @@ class Site:
 
     def play(self, *options: str, fails: bool = False) -> dict[str, t.Any]:
         """Run the playbook and give the result of the last task; the whole output is in ``output``."""
-        (self.root / "play.yml").write_text(yaml.safe_dump(PLAY))
-        (self.root / "vars.json").write_text(json.dumps(self.variables))
-        environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ansible-playbook"),
-                "--inventory=localhost,",
-                "--connection=local",
-                f"--extra-vars=@{self.root}/vars.json",
-                f"--extra-vars=ansible_python_interpreter={sys.executable}",
-                *options,
-                str(self.root / "play.yml"),
-            ],
-            cwd=ROOT,
-            env={
-                **environment,
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
-                "ANSIBLE_REMOTE_TEMP": str(self.root / "tmp"),
-                "ANSIBLE_NOCOLOR": "1",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = play_role(self.root, "sglang_model", self.variables, *options)
         output = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, output
         recap = next((line for line in done.stdout.splitlines() if line.startswith("localhost  ")), "")
