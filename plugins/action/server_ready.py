@@ -27,17 +27,15 @@ class ActionModule(ActionBase):
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         args = dict(self._task.args)
-        timeout = float(args.get("timeout", 3600))
         timeline: list[dict[str, t.Any]] = []
         begin = time.monotonic()
         shown_at = begin
         while True:
             passed = time.monotonic() - begin
-            # the last slice is the module's own to fail in, with the reason that it finds
-            last = passed + _SLICE >= timeout
-            part = {"timeout": max(int(timeout - passed), 1)} if last else {"slice": _SLICE}
             answer = self._execute_module(
-                module_name="inferops.serving.server_ready", module_args={**args, **part}, task_vars=variables
+                module_name="inferops.serving.server_ready",
+                module_args={**args, "slice": _SLICE, "waited": passed},
+                task_vars=variables,
             )
             for step in answer.get("timeline", []):
                 moment = round(passed + step["seconds"], 1)
@@ -45,7 +43,7 @@ class ActionModule(ActionBase):
                     timeline.append({"phase": step["phase"], "seconds": moment})
                     self._show(variables, step["phase"], moment)
                     shown_at = time.monotonic()
-            if last or answer.get("failed") or answer.get("ready") or self._task.check_mode:
+            if answer.get("failed") or answer.get("ready") or self._task.check_mode:
                 break
             if time.monotonic() - shown_at > _REMIND:
                 shown_at = time.monotonic()

@@ -72,6 +72,10 @@ options:
       - Seconds after which to come back although the server is not ready. Used by the action plugin, which calls again
         with RV(invocation).
     type: float
+  waited:
+    description: Seconds of O(timeout) that earlier calls have used up.
+    type: float
+    default: 0.0
   invocation:
     description: The start of the unit that is watched, as an earlier call returned it.
     type: str
@@ -160,6 +164,7 @@ def main() -> None:
             "prompt": {"type": "str", "default": "Once upon a time"},
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
             "slice": {"type": "float"},
+            "waited": {"type": "float", "default": 0.0},
             "invocation": {"type": "str"},
         },
         supports_check_mode=True,
@@ -187,7 +192,7 @@ def main() -> None:
         if module.check_mode:
             _note(result, gate.look(), begin)
         else:
-            _wait(gate, result, begin, params["slice"], params["timeout"])
+            _wait(gate, result, begin, params)
             if result["phase"] == READY:
                 result.update(gate.prove(), ready=True)
     except GateError as exc:
@@ -198,17 +203,17 @@ def main() -> None:
     module.exit_json(unit_state=gate.unit, invocation=gate.invocation, **result)
 
 
-def _wait(gate: Gate, result: dict[str, t.Any], begin: float, part: float | None, timeout: int) -> None:
-    """Watch until the server is ready, or the slice is over and a phase was seen."""
-    limit = timeout if part is None else part
+def _wait(gate: Gate, result: dict[str, t.Any], begin: float, params: dict[str, t.Any]) -> None:
+    """Watch until the server is ready or the slice is over, and fail when all the time is over."""
+    end = begin + params["timeout"] - params["waited"]
+    pause = end if params["slice"] is None else min(end, begin + params["slice"])
     _note(result, gate.look(), begin)
     while result["phase"] != READY:
-        left = begin + limit - time.monotonic()
-        _note(result, gate.watch(max(left, 0)), begin)
-        if result["phase"] != READY and time.monotonic() - begin >= limit:
-            if part is None:
-                raise gate.timed_out(result["phase"], timeout)
+        if time.monotonic() >= end:
+            raise gate.timed_out(result["phase"], params["timeout"])
+        if time.monotonic() >= pause:
             return
+        _note(result, gate.watch(pause - time.monotonic()), begin)
 
 
 def _note(result: dict[str, t.Any], phase: str, begin: float) -> None:

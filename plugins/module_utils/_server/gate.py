@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .journal import first_traceback, last_words
+from .journal import Line, first_traceback, last_words
 
 LOADING = "loading"
 WARMING_UP = "warming up"
@@ -25,7 +25,7 @@ READY = "ready"
 POLL = 1.0
 #: The most generations that are asked for before the server must show an accept length.
 MOST_PROBES = 20
-_JOURNAL_SHOWN = 40
+_JOURNAL_SHOWN = 50
 _ENDED = ("failed", "inactive", "deactivating")
 
 
@@ -43,8 +43,8 @@ class Host(t.Protocol):
     def unit(self) -> dict[str, str]:
         """Properties of the unit: ActiveState, SubState, Result, InvocationID, ExecMainCode, ExecMainStatus ..."""
 
-    def journal(self, invocation: str) -> list[str]:
-        """What the unit wrote since it was started, one text a line."""
+    def journal(self, invocation: str) -> list[Line]:
+        """What the unit wrote since it was started, and what systemd said of it."""
 
     def get(self, path: str) -> Answer:
         """GET a path of the server."""
@@ -133,21 +133,18 @@ class Gate:
         lines = self._host.journal(self.invocation or self.unit.get("InvocationID", ""))
         cause = "the unit was started again while it was watched" if started_again else how_it_ended(self.unit)
         words = last_words(lines)
-        return GateError(
-            f"{cause}: {words}" if words else cause,
-            unit_state=self.unit,
-            traceback="\n".join(first_traceback(lines)),
-            journal=lines[-_JOURNAL_SHOWN:],
-        )
+        return self._with_journal(f"{cause}: {words}" if words else cause, lines)
 
     def timed_out(self, phase: str, seconds: float) -> GateError:
         """The failure of a server that is still in a phase when the time is over."""
-        lines = self._host.journal(self.invocation or "")
+        return self._with_journal(f"still {phase} after {seconds:.0f} s", self._host.journal(self.invocation or ""))
+
+    def _with_journal(self, cause: str, lines: t.Sequence[Line]) -> GateError:
         return GateError(
-            f"still {phase} after {seconds:.0f} s",
+            cause,
             unit_state=self.unit,
             traceback="\n".join(first_traceback(lines)),
-            journal=lines[-_JOURNAL_SHOWN:],
+            journal=[line.text for line in lines[-_JOURNAL_SHOWN:]],
         )
 
     def prove(self) -> dict[str, t.Any]:
@@ -215,9 +212,11 @@ class Gate:
 
 def how_it_ended(unit: t.Mapping[str, str]) -> str:
     """The end of a unit's main process in words."""
-    status = unit.get("ExecMainStatus", "0")
+    status, result = unit.get("ExecMainStatus", "0"), unit.get("Result", "success")
+    # such as oom-kill or timeout, which say who ended it
+    more = "" if result in ("success", "exit-code", "signal", "core-dump") else f" ({result})"
     if unit.get("ExecMainCode") in ("2", "3"):
-        return f"the server was ended by signal {status}"
+        return f"the server was ended by signal {status}{more}"
     if unit.get("ExecMainCode") == "1":
-        return f"the server ended with exit status {status}"
-    return f"the unit is {unit.get('ActiveState')} ({unit.get('Result')})"
+        return f"the server ended with exit status {status}{more}"
+    return f"the unit is {unit.get('ActiveState')} ({result})"

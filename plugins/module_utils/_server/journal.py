@@ -16,24 +16,32 @@ _CHAIN = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-# argparse, and programs that end with a word instead of a traceback
-_ERROR = re.compile(r"\berror:|\bError\b|cannot|not found|No such file", re.IGNORECASE)
+# argparse, programs that end with a word instead of a traceback, and systemd itself
+_ERROR = re.compile(r"\berror:|\bError\b|cannot|not found|No such file|OOM killer", re.IGNORECASE)
 
 
-def first_traceback(lines: t.Sequence[str]) -> list[str]:
+class Line(t.NamedTuple):
+    """One line of the journal and the process that wrote it."""
+
+    pid: str
+    text: str
+
+
+def first_traceback(lines: t.Sequence[Line]) -> list[str]:
     """The first Python traceback with everything chained to it, or nothing.
 
-    A logger may have put words of its own before the first line; they are dropped.
+    A logger may have put words of its own before the first line; they are dropped. The ranks of a server fail together
+    and write between each other's lines, so only those of one process count.
     """
-    for start, line in enumerate(lines):
-        if _BEGIN in line:
-            return _chain(lines, start)
+    for start, (pid, text) in enumerate(lines):
+        if _BEGIN in text:
+            return _chain([line.text for line in lines[start:] if line.pid == pid])
     return []
 
 
-def _chain(lines: t.Sequence[str], start: int) -> list[str]:
-    found = [lines[start][lines[start].index(_BEGIN) :]]
-    place = start + 1
+def _chain(lines: t.Sequence[str]) -> list[str]:
+    found = [lines[0][lines[0].index(_BEGIN) :]]
+    place = 1
     while place < len(lines):
         line = lines[place]
         place += 1
@@ -53,9 +61,9 @@ def _chain(lines: t.Sequence[str], start: int) -> list[str]:
     return found
 
 
-def last_words(lines: t.Sequence[str]) -> str | None:
+def last_words(lines: t.Sequence[Line]) -> str | None:
     """One line that says why: the exception of the first traceback, else the last line that speaks of an error."""
     traceback = first_traceback(lines)
     if traceback:
         return next((line.strip() for line in reversed(traceback) if line.strip()), None)
-    return next((line.strip() for line in reversed(lines) if _ERROR.search(line)), None)
+    return next((text.strip() for _pid, text in reversed(lines) if _ERROR.search(text)), None)

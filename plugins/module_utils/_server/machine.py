@@ -14,6 +14,7 @@ import typing as t
 import urllib.parse
 
 from .gate import Answer
+from .journal import Line
 
 _PROPERTIES = (
     "LoadState",
@@ -28,6 +29,8 @@ _PROPERTIES = (
 )
 _MOST_LINES = 5000
 
+#: A journal entry's fields.
+Entry = t.Mapping[str, t.Any]
 #: Runs a command and gives its standard output.
 Run = t.Callable[[list[str]], str]
 
@@ -49,10 +52,15 @@ class Machine:
         pairs = (line.partition("=") for line in shown.splitlines())
         return {name: value for name, _equals, value in pairs if name}
 
-    def journal(self, invocation: str) -> list[str]:
-        """The journal of one start of the unit, at most its last 5,000 lines."""
-        match = f"_SYSTEMD_INVOCATION_ID={invocation}"
-        return self._run(["journalctl", "--no-pager", "--output=cat", f"--lines={_MOST_LINES}", match]).splitlines()
+    def journal(self, invocation: str) -> list[Line]:
+        """The journal of one start of the unit, its own lines and systemd's, out of the unit's last 5,000 lines."""
+        # the last words of a process may still be on their way
+        self._run(["journalctl", "--sync"])
+        fields = "MESSAGE,_PID,INVOCATION_ID,_SYSTEMD_INVOCATION_ID"
+        command = ["journalctl", "--quiet", "--no-pager", "--all", "--output=json", f"--output-fields={fields}"]
+        shown = self._run([*command, f"--lines={_MOST_LINES}", f"--unit={self._unit}"])
+        entries = _of_one_start([json.loads(entry) for entry in shown.splitlines()], invocation)
+        return [line for entry in entries for line in _lines(entry)]
 
     def get(self, path: str) -> Answer:
         """GET a path of the server."""
@@ -87,3 +95,24 @@ class Machine:
             return Answer(answer.status, json.loads(text))
         except ValueError:
             return Answer(answer.status, text)
+
+
+def _of_one_start(entries: t.Sequence[Entry], invocation: str) -> list[Entry]:
+    """The entries from the first to the last that names the start, with those between that name none.
+
+    journald looks up the start of a process when it reads what that has written. Of one that ends at once after its
+    last words it finds nothing any more, so these cannot be asked for by the start.
+    """
+    named = [entry.get("INVOCATION_ID") or entry.get("_SYSTEMD_INVOCATION_ID") for entry in entries]
+    if invocation not in named:
+        return []
+    first = named.index(invocation)
+    others = (place for place in range(first, len(named)) if named[place] not in (None, invocation))
+    return list(entries[first : next(others, len(named))])
+
+
+def _lines(entry: Entry) -> list[Line]:
+    """One entry of the journal, as ``--output=json`` writes it: a text that is not UTF-8 comes as numbers."""
+    message = entry.get("MESSAGE") or ""
+    text = message if isinstance(message, str) else bytes(message).decode(errors="replace")
+    return [Line(str(entry.get("_PID")), line) for line in text.split("\n")]

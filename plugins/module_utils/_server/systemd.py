@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # In these no character means anything to systemd, but for the percent sign that is doubled everywhere.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
@@ -22,18 +23,24 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 def exec_start(words: t.Sequence[str]) -> str:
     """A command line for ExecStart=. Nothing in it is expanded: % and $ reach the program as they are.
 
-    :raises ValueError: a word holds a NUL character, or there is no word.
+    :raises ValueError: a word holds a NUL character, or the program is none that systemd can be told exactly: it reads
+        ``@ - : + !`` in front of it as orders, also within quotes, and takes ``$$`` in it for two dollar signs.
     """
     if not words:
         raise ValueError("a command line has at least one word")
+    if not words[0].startswith("/") or "$" in words[0]:
+        raise ValueError(f"the program is an absolute path without a dollar sign, not {words[0]!r}")
     return " ".join(_quoted(word) for word in words)
 
 
 def environment_file(variables: t.Mapping[str, str]) -> str:
     """The text of an EnvironmentFile=, one variable a line, in the mapping's order.
 
-    :raises ValueError: a value holds a NUL character.
+    :raises ValueError: a value holds a NUL character, or a name is none that systemd takes.
     """
+    for name in variables:
+        if not _NAME.match(name):
+            raise ValueError(f"a variable of the environment has letters, digits and _ for a name, not {name!r}")
     return "".join(f"{name}={_environment_value(value)}\n" for name, value in variables.items())
 
 

@@ -17,6 +17,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._server.gate impo
     Wanted,
     how_it_ended,
 )
+from ansible_collections.inferops.serving.plugins.module_utils._server.journal import Line
 
 RUNNING = {
     "LoadState": "loaded",
@@ -59,8 +60,8 @@ class FakeHost:
     def unit(self) -> dict[str, str]:
         return dict(next(self.units))
 
-    def journal(self, invocation: str) -> list[str]:
-        return self.lines if invocation == "one" else []
+    def journal(self, invocation: str) -> list[Line]:
+        return [Line("7", line) for line in self.lines] if invocation == "one" else []
 
     def get(self, path: str) -> Answer:
         if path == "/health":
@@ -202,3 +203,5 @@ def test_an_end_that_is_neither_exit_nor_signal() -> None:
     assert (
         how_it_ended({"ActiveState": "failed", "Result": "start-limit-hit"}) == "the unit is failed (start-limit-hit)"
     )
+    killed = {"ActiveState": "failed", "Result": "oom-kill", "ExecMainCode": "2", "ExecMainStatus": "9"}
+    assert how_it_ended(killed) == "the server was ended by signal 9 (oom-kill)"

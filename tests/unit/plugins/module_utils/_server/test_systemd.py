@@ -3,11 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import re
+
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._server.systemd import environment_file, exec_start
 from hypothesis import given
 from hypothesis import strategies as st
 
+PROGRAM = "/opt/sglang/bin/python"
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30)
 
 
@@ -46,10 +49,18 @@ def read_command(line: str) -> list[str]:
     return words if word is None else [*words, word]
 
 
+def read_environment(text: str) -> dict[str, str]:
+    """An environment file whose values are all in double quotes, as systemd.exec(5) says that systemd reads it."""
+    found = re.findall(r'([A-Za-z0-9_]+)="((?:[^"\\]|\\.)*)"\n', text, re.DOTALL)
+    assert "".join(f'{name}="{value}"\n' for name, value in found) == text, "something besides variables"
+    # any other backslash stays in the value
+    return {name: re.sub(r'\\(["\\`$])', r"\1", value) for name, value in found}
+
+
 @pytest.mark.parametrize(
     ("word", "written"),
     [
-        ("/opt/sglang/bin/python", "/opt/sglang/bin/python"),
+        ("/srv/kimi-k2.6", "/srv/kimi-k2.6"),
         ("--tp-size", "--tp-size"),
         ("100%", "100%%"),
         ("$HOME", '"$$HOME"'),
@@ -65,24 +76,38 @@ def read_command(line: str) -> list[str]:
     ],
 )
 def test_words_as_systemd_wants_them(word: str, written: str) -> None:
-    assert exec_start([word]) == written
+    assert exec_start([PROGRAM, word]) == f"{PROGRAM} {written}"
     assert read_command(written) == [word]
 
 
-@given(st.lists(TEXT, min_size=1, max_size=5))
+@given(st.lists(TEXT, max_size=5))
 def test_every_word_comes_back(words: list[str]) -> None:
-    line = exec_start(words)
+    line = exec_start([PROGRAM, *words])
     assert "\n" not in line
-    assert read_command(line) == words
+    assert read_command(line) == [PROGRAM, *words]
+
+
+@pytest.mark.parametrize(
+    "program", ["python", "-/bin/python", "@/bin/python", "+/bin/python", "!/bin/python", "/a$b", ""]
+)
+def test_a_program_that_systemd_would_take_for_something_else(program: str) -> None:
+    with pytest.raises(ValueError, match="absolute path"):
+        exec_start([program, "--tp-size", "8"])
 
 
 def test_a_nul_character_and_an_empty_command_are_refused() -> None:
     with pytest.raises(ValueError, match="NUL"):
-        exec_start(["a\0b"])
+        exec_start([PROGRAM, "a\0b"])
     with pytest.raises(ValueError, match="at least one word"):
         exec_start([])
     with pytest.raises(ValueError, match="NUL"):
         environment_file({"A": "a\0b"})
+
+
+@pytest.mark.parametrize("name", ["", "1A", "A B", "A=B", "A-B", "A\n"])
+def test_a_name_that_systemd_would_drop(name: str) -> None:
+    with pytest.raises(ValueError, match="letters, digits"):
+        environment_file({name: "b"})
 
 
 def test_an_environment_file() -> None:
@@ -90,3 +115,8 @@ def test_an_environment_file() -> None:
     assert environment_file({"A": "b", "C": 'd "e" $f \\ `g` 100%'}) == (
         'A="b"\nC="d \\"e\\" \\$f \\\\ \\`g\\` 100%"\n'
     )
+
+
+@given(st.dictionaries(st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,9}\Z"), TEXT, max_size=4))
+def test_every_variable_comes_back(variables: dict[str, str]) -> None:
+    assert read_environment(environment_file(variables)) == variables
