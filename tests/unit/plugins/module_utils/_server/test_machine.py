@@ -107,7 +107,7 @@ def entry(pid: str, message: Any, **names: str) -> str:
 
 
 def test_the_journal_of_one_start_has_also_the_lines_that_journald_could_not_place() -> None:
-    entries: list[dict[str, Any]] = [
+    entries = [
         entry("5", "of the start before", _SYSTEMD_INVOCATION_ID="one"),
         entry("6", "also of the start before"),
         entry("1", "Starting a.service", INVOCATION_ID="two"),

@@ -1,0 +1,140 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module as Ansible runs it, beside the fake server; systemctl and journalctl are scripts of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.engine import fake_server
+from tests.unit.engine_kit.test_fake_server import NAME, fake, free_port
+
+ROOT = Path(__file__).resolve().parents[4]
+MODULE = ROOT / "plugins/modules/server_ready.py"
+RUNNING = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "InvocationID": "one"}
+FAILED = {**RUNNING, "ActiveState": "failed", "SubState": "failed", "ExecMainCode": "1", "ExecMainStatus": "1"}
+TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "OSError: no drafter"]
+Result = dict[str, t.Any]
+
+
+class Host:
+    """A host whose unit is what a file says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.engine = folder / "python"
+        self._script(self.engine, fake_server.script(sys.executable))
+        bin_folder = folder / "bin"
+        bin_folder.mkdir()
+        self._script(bin_folder / "systemctl", f"#!/bin/sh\ncat {folder}/unit\n")
+        self._script(bin_folder / "journalctl", f'#!/bin/sh\n[ "$1" = --sync ] || cat {folder}/journal\n')
+        self.is_now(RUNNING)
+        lines = [{"MESSAGE": line, "_PID": "7", "_SYSTEMD_INVOCATION_ID": "one"} for line in ["loading", *TRACEBACK]]
+        (folder / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    @staticmethod
+    def _script(path: Path, text: str) -> None:
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def is_now(self, unit: dict[str, str]) -> None:
+        """Change the unit, for a reader at once as a whole."""
+        new = self.folder / "unit.new"
+        new.write_text("".join(f"{name}={value}\n" for name, value in unit.items()))
+        new.rename(self.folder / "unit")
+
+    def run(self, **arguments: t.Any) -> Result:
+        """The module's result."""
+        wanted = {"unit": "sglang-a.service", "url": f"http://127.0.0.1:{self.port}", "timeout": 20, **arguments}
+        done = subprocess.run(
+            [sys.executable, str(MODULE)],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT / "collections"),
+                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            },
+            input=json.dumps({"ANSIBLE_MODULE_ARGS": wanted}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stderr == ""
+        result: Result = json.loads(done.stdout)
+        assert done.returncode == (1 if result.get("failed") else 0)
+        return result
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def phases(result: Result) -> list[str]:
+    return [step["phase"] for step in result["timeline"]]
+
+
+def test_from_a_closed_port_to_an_answer(host: Host) -> None:
+    with fake(host.engine, host.port, FAKE_LOAD_SECONDS="1", FAKE_WARMUP_SECONDS="1.5", FAKE_ACCEPT_LENGTH="2.3"):
+        result = host.run(served_model_name=NAME, speculative=True, accept_length_min=2.0)
+    assert (result["ready"], result["changed"], result["model"]) == (True, False, NAME)
+    assert phases(result) == ["loading", "warming up", "ready"]
+    assert result["answer"].split()[:4] == ["once", "upon", "a", "time"]
+    assert result["accept_length"] == pytest.approx(2.3)
+    assert result["server_info"]["speculative_algorithm"] == "EAGLE3"
+    assert result["unit_state"]["SubState"] == "running"
+
+
+def test_what_the_server_does_not_show_fails(host: Host) -> None:
+    with fake(host.engine, host.port, drafter=False):
+        result = host.run(served_model_name="another")
+        assert result["cause"] == f"the server serves {NAME}, not another"
+        result = host.run(speculative=True)
+        assert result["cause"] == "the server runs without speculation"
+    assert result["msg"].endswith("the server runs without speculation. More: journalctl -u sglang-a.service")
+
+
+def test_a_unit_that_has_failed_fails_with_its_reason(host: Host) -> None:
+    host.is_now(FAILED)
+    result = host.run(timeout=3600)
+    assert (result["failed"], result["ready"]) == (True, False)
+    assert result["cause"] == "the server ended with exit status 1: OSError: no drafter"
+    assert result["traceback"].splitlines() == TRACEBACK
+    assert result["journal"] == ["loading", *TRACEBACK]
+    assert result["unit_state"] == FAILED
+
+
+def test_slices_know_of_each_other(host: Host) -> None:
+    first = host.run(slice=0.5)
+    assert (first["ready"], first["phase"], first["invocation"]) == (False, "loading", "one")
+    assert "failed" not in first
+    host.is_now({**RUNNING, "InvocationID": "two"})
+    again = host.run(slice=0.5, waited=0.5, invocation=first["invocation"])
+    assert again["cause"] == "the unit was started again while it was watched: OSError: no drafter"
+
+
+def test_the_whole_time_is_named_when_it_is_over(host: Host) -> None:
+    result = host.run(timeout=60, slice=10, waited=59.5)
+    assert result["cause"] == "still loading after 60 s"
+
+
+def test_check_mode_looks_once_and_does_not_fail(host: Host) -> None:
+    waiting = host.run(_ansible_check_mode=True, timeout=3600)
+    assert (waiting["ready"], phases(waiting)) == (False, ["loading"])
+    host.is_now({"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"})
+    absent = host.run(_ansible_check_mode=True)
+    assert (absent["changed"], absent["cause"]) == (False, "the unit is not there")
+    assert "failed" not in absent
+
+
+def test_a_health_timeout_that_the_engine_cannot_keep(host: Host) -> None:
+    assert "at least 5 seconds" in host.run(health_timeout=4)["msg"]
