@@ -93,6 +93,13 @@ def _pipeline(case: Case) -> None:
 
 
 def _lora(case: Case) -> None:
+    _lora_algorithm(case)
+    size = ("max_lora_rank", "lora_target_modules")
+    if case.get("enable_lora") and not case.get("lora_paths") and not all(case.get(key) for key in size):
+        case.find("lora-size", ["enable_lora", *case.given_of(size)], Remedy(remove=("enable_lora",)))
+
+
+def _lora_algorithm(case: Case) -> None:
     if not (case.get("enable_lora") or case.get("lora_paths")) or case.algorithm in (None, "NGRAM"):
         return
     if case.applies("lora-ngram-only"):
@@ -115,11 +122,12 @@ def _chunks_and_pages(case: Case) -> None:
     if chunk is None and case.gpu is not None and case.gpu.memory_mib is not None:
         gib, rows = case.gpu.memory_mib / 1024, facts()["chunked_prefill"]
         chunk = next(row["size"] for row in rows if "below_gib" not in row or gib < row["below_gib"])
-    if page is None or chunk is None or chunk <= 0 or values["disaggregation_mode"] == "decode":
+    if page is None or values["disaggregation_mode"] == "decode" or (chunk is not None and chunk <= 0):
         return
+    # SGLang gives every amount of memory a chunk, so one that is not known here divides by zero as well
     if page == 0:
         case.find("page-size-zero", ["page_size"], Remedy({"page_size": 1}))
-    elif chunk % page != 0:
+    elif chunk is not None and chunk % page != 0:
         case.find(
             "page-size-chunk",
             case.given_of(("page_size", "chunked_prefill_size")),

@@ -274,6 +274,9 @@ def _numbers(case: Case) -> None:
     elif steps is None:
         _steps_missing(case)
     elif topk is None:
+        # SGLang compares topk for trtllm_mha first, for rejection sampling next and for all others last
+        if not _trtllm_mha_flags(case):
+            _rejection_sampling(case, None)
         chain = _nearest_candidate(case, max(steps, 1)) if case.get("speculative_adaptive") else max(steps, 1)
         case.find("spec-topk-missing", case.given_of(NUMBERS), Remedy(_chain_of(chain)), steps=steps)
     elif topk == 1:
@@ -360,8 +363,7 @@ def _automatic_numbers(case: Case) -> tuple[int, int, int]:
 def _trtllm_mha(case: Case, topk: int) -> None:
     if topk <= 1:
         return
-    keys = BACKENDS if case.holds("<0.5.15") else [key for key in BACKENDS if _serves_a_phase(case, key)]
-    named = [key for key in keys if case.values[key] == "trtllm_mha"]
+    named = _trtllm_mha_flags(case)
     if named:
         case.find(
             "spec-topk-trtllm-mha",
@@ -372,18 +374,27 @@ def _trtllm_mha(case: Case, topk: int) -> None:
         )
 
 
+def _trtllm_mha_flags(case: Case) -> list[str]:
+    """The backend flags by which SGLang takes the target for one on trtllm_mha."""
+    keys = BACKENDS if case.holds("<0.5.15") else [key for key in BACKENDS if _serves_a_phase(case, key)]
+    return [key for key in keys if case.values[key] == "trtllm_mha"]
+
+
 def _serves_a_phase(case: Case, key: str) -> bool:
     """Whether a backend flag decides a phase: the main one does so only where a phase has none of its own."""
     return key != MAIN or case.values[MAIN] in prefill_and_decode(case)
 
 
-def _rejection_sampling(case: Case, topk: int) -> None:
+def _rejection_sampling(case: Case, topk: int | None) -> None:
     flag = "speculative_use_rejection_sampling"
     if not case.get(flag):
         return
     away = Remedy(remove=(flag,))
     if case.algorithm not in ("EAGLE", "EAGLE3"):
         case.find("rejection-sampling-algorithm", [flag, ALGORITHM], away, algorithm=case.algorithm)
+    elif topk is None:
+        # what the numbers lack has its own finding
+        case.find("rejection-sampling-topk", [flag], Remedy({TOPK: 1}), topk="not given")
     elif topk != 1:
         case.find("rejection-sampling-topk", [flag, TOPK], Remedy({TOPK: 1, TOKENS: _chain_tokens(case)}), topk=topk)
     elif case.get("enable_deterministic_inference") and case.applies("rejection-sampling-deterministic"):

@@ -18,15 +18,15 @@ class Watched(server_ready.ActionModule):
     """The action with a script in the place of the module, and a clock that goes on by a slice with each call."""
 
     def __init__(self, answers: list[Answer], check_mode: bool = False) -> None:
+        self.lines: list[str] = []
         self._task = types.SimpleNamespace(
             args={"unit": "a.service", "timeout": 3600}, check_mode=check_mode, async_val=0, diff=False
         )
-        self._display = types.SimpleNamespace(display=lambda line: self.lines.append(line))
+        self._display = types.SimpleNamespace(display=self.lines.append)
         self._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/nowhere"))
         self._supports_async = False
         self.answers = answers
         self.calls: list[Answer] = []
-        self.lines: list[str] = []
         self.clock = 0.0
 
     def _execute_module(self, *_words: Any, **given: Any) -> Answer:

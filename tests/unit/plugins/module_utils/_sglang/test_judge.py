@@ -92,6 +92,19 @@ def test_the_mended_incident_starts_and_is_rewritten() -> None:
     assert judged.resolved["speculative_num_draft_tokens"] == 2
 
 
+def test_rejection_sampling_is_compared_before_a_topk_that_is_missing() -> None:
+    judged = report(
+        "0.5.19", speculative_num_steps=5, speculative_num_draft_tokens=4, speculative_use_rejection_sampling=True
+    )
+    refused = [finding for finding in judged.findings if finding.outcome == "refused"]
+    assert [finding.rule for finding in refused] == ["rejection-sampling-topk", "spec-topk-missing"]
+    assert refused[0].exception == "ValueError"
+
+
+def test_a_page_of_nothing_is_refused_where_the_memory_is_not_known() -> None:
+    assert "page-size-zero" in rule_ids(report("0.5.19", gpu="b200", attention_backend="triton", page_size=0))
+
+
 @pytest.mark.parametrize(
     ("rule", "outcome", "args"),
     [
@@ -148,6 +161,8 @@ def test_the_mended_incident_starts_and_is_rewritten() -> None:
             },
         ),
         ("drafter-missing", "broken_later", {"speculative_draft_model_path": None}),
+        ("lora-size", "refused", {"enable_lora": True, "max_lora_rank": 16}),
+        ("page-size-zero", "refused", {"page_size": 0}),
         ("eagle-named-for-eagle3", "harmful", {"speculative_algorithm": "EAGLE"}),
         ("spec-without-algorithm", "ignored", {"speculative_algorithm": None, "speculative_num_steps": 3}),
     ],
