@@ -17,8 +17,7 @@ SGLang's own code is unmodified. Stubbed is what it asks of the accelerator: of 
 is_initialized, device_count (8), current_device, get_device_capability, get_device_name, get_device_properties and
 mem_get_info; ``torch.version.cuda``; ``nvidia-smi``, by a script of that name in front of PATH; and the kernel packages
 flashinfer, deep_gemm and sgl_kernel: where one is not installed, importing it gives a module in which every name is a
-class that does nothing. ``torch.library.register_fake`` passes over operators that are thus missing.
-Nothing is fetched from the Hub: HF_HUB_OFFLINE is set.
+class that does nothing. Nothing is fetched from the Hub: HF_HUB_OFFLINE is set.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ import stat
 import sys
 import tempfile
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +107,20 @@ class AbsentKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """There is nothing in it."""
 
 
+def _absent(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _AbsentClass(name, (), {})
+
+
+class _AbsentClass(type):
+    def __getattr__(cls, name: str) -> type:
+        return _absent(name)
+
+
 class _AbsentModule(types.ModuleType):
     def __getattr__(self, name: str) -> type:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
+        return _absent(name)
 
 
 def verdicts(gpu: str, rows: list[dict[str, Any]], models: str) -> list[dict[str, Any]]:
@@ -158,22 +165,6 @@ def fake_accelerator(gpu: str, folder: Path) -> None:
         setattr(torch.cuda, name, lambda *_args, _answer=answer, **_kwargs: _answer)
     torch.version.cuda = "13.0"
     sys.meta_path.append(AbsentKernels())
-    register_fake = torch.library.register_fake
-    torch.library.register_fake = lambda *args, **kwargs: _tolerant(register_fake, *args, **kwargs)
-
-
-def _tolerant(register_fake: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    try:
-        found = register_fake(*args, **kwargs)
-    except RuntimeError:
-        return lambda function: function
-    return found if len(args) > 1 else lambda function: _registered(found, function)
-
-
-def _registered(register: Callable[..., Any], function: Any) -> Any:
-    with contextlib.suppress(RuntimeError):
-        register(function)
-    return function
 
 
 def _verdict(gpu: str, row: dict[str, Any], models: str) -> dict[str, Any]:

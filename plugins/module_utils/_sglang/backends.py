@@ -45,14 +45,24 @@ def _deterministic(case: Case) -> None:
     """Deterministic inference chooses its own default, and takes few backends."""
     if not case.get("enable_deterministic_inference"):
         return
-    able = next(row["backends"] for row in facts()["deterministic_backends"] if case.holds(row["releases"]))
+    deepseek = case.target.architecture in facts()["deterministic_deepseek"]
+    able = _of_release(case, "deterministic_backends")
+    radix = _of_release(case, "deterministic_radix_backends")
     if case.values[MAIN] is not None:
         if case.values[MAIN] not in able:
             case.find("deterministic-backend", [MAIN], Remedy({MAIN: "triton"}), able=", ".join(able))
+        elif deepseek and case.values[MAIN] not in radix:
+            case.find("deterministic-latent-backend", [MAIN], Remedy({MAIN: "triton"}), able=", ".join(radix))
     elif case.gpu is not None and case.gpu.compute_capability is not None and case.target.architecture is not None:
-        deepseek = case.target.architecture in facts()["deterministic_deepseek"]
         newer = "triton" if deepseek else "flashinfer"
         case.values[MAIN] = newer if case.gpu.is_sm100 or case.gpu.is_sm120 else "fa3"
+    # up to 0.5.11 it was switched off too late for any check to see it
+    if case.values[MAIN] not in (None, *radix) and case.holds(facts()["deterministic_before_default"]):
+        case.values["disable_radix_cache"] = True
+
+
+def _of_release(case: Case, fact: str) -> list[str]:
+    return next(row["backends"] for row in facts()[fact] if case.holds(row["releases"]))
 
 
 def _is_latent_on_sm100(case: Case) -> bool:

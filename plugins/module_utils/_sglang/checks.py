@@ -71,6 +71,7 @@ def check_resolved(case: Case) -> None:
         _pipeline(case)
     if values["dp_size"] > 1 and values["nnodes"] != 1 and (case.holds(">=0.5.22") or not case.attention_dp):
         case.find("parallel-dp-nodes", ["dp_size", "nnodes"], Remedy({"dp_size": 1}))
+    _hierarchical_cache(case)
     _lora(case)
     _chunks_and_pages(case)
     _two_batch_overlap(case)
@@ -90,6 +91,19 @@ def _pipeline(case: Case) -> None:
             case.find("pipeline-aggregated", ["pp_size", ALGORITHM], away, **words)
     elif case.get("disaggregation_mode") != "prefill":
         case.find("pipeline-prefill-only", ["pp_size", ALGORITHM], away, **words)
+
+
+def _hierarchical_cache(case: Case) -> None:
+    """It extends the radix cache, which a decode node and some deterministic backends go without."""
+    if case.values["disaggregation_mode"] == "decode":
+        case.values["disable_radix_cache"] = not case.get("disaggregation_decode_enable_radix_cache")
+    if case.get("enable_hierarchical_cache") and case.values["disable_radix_cache"] and not case.get("dllm_algorithm"):
+        reasons = ("disable_radix_cache", "disaggregation_mode", "enable_deterministic_inference")
+        case.find(
+            "hierarchical-cache-radix",
+            ["enable_hierarchical_cache", *case.given_of(reasons)],
+            Remedy(remove=("enable_hierarchical_cache",)),
+        )
 
 
 def _lora(case: Case) -> None:

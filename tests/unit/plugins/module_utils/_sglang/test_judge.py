@@ -101,6 +101,42 @@ def test_rejection_sampling_is_compared_before_a_topk_that_is_missing() -> None:
     assert refused[0].exception == "ValueError"
 
 
+@pytest.mark.parametrize(
+    ("release", "args", "refused"),
+    [
+        ("0.5.7", {"disable_radix_cache": True}, True),
+        ("0.5.23", {"disable_radix_cache": True}, True),
+        ("0.5.23", {}, False),
+        ("0.5.19", {"disaggregation_mode": "decode"}, True),
+        ("0.5.19", {"disaggregation_mode": "decode", "disaggregation_decode_enable_radix_cache": True}, False),
+        ("0.5.19", {"disaggregation_mode": "prefill"}, False),
+        ("0.5.19", {"enable_deterministic_inference": True, "attention_backend": "flashinfer"}, True),
+        ("0.5.11", {"enable_deterministic_inference": True, "attention_backend": "flashinfer"}, False),
+        ("0.5.19", {"enable_deterministic_inference": True, "attention_backend": "triton"}, False),
+    ],
+)
+def test_the_hierarchical_cache_needs_the_radix_cache(release: str, args: dict[str, Any], refused: bool) -> None:
+    judged = report(release, enable_hierarchical_cache=True, **args)
+    assert ("hierarchical-cache-radix" in rule_ids(judged)) is refused
+
+
+@pytest.mark.parametrize(
+    ("release", "backend", "architecture", "refused"),
+    [
+        ("0.5.11", "flashinfer", "DeepseekV3ForCausalLM", True),
+        ("0.5.11", "triton", "DeepseekV3ForCausalLM", False),
+        ("0.5.11", "flashinfer", "Qwen3ForCausalLM", False),
+        ("0.5.16", "fa4", "DeepseekV3ForCausalLM", False),
+    ],
+)
+def test_deterministic_latent_attention_takes_fewer_backends(
+    release: str, backend: str, architecture: str, refused: bool
+) -> None:
+    target = Model(config={"architectures": [architecture]})
+    args = {"enable_deterministic_inference": True, "attention_backend": backend}
+    assert ("deterministic-latent-backend" in rule_ids(report(release, target=target, **args))) is refused
+
+
 def test_a_page_of_nothing_is_refused_where_the_memory_is_not_known() -> None:
     assert "page-size-zero" in rule_ids(report("0.5.19", gpu="b200", attention_backend="triton", page_size=0))
 
