@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -14,6 +15,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._plan import repo
 from ansible_collections.inferops.serving.plugins.module_utils._plan.fleet import FleetPlan, plan_fleet
 from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, HostPlan, plan_host
 from ansible_collections.inferops.serving.plugins.module_utils._plan.places import Locate
+from ansible_collections.inferops.serving.plugins.module_utils._plan.plan_file import plan_text, saved_text, write_plan
 from ansible_collections.inferops.serving.plugins.plugin_utils._origin import origin
 
 #: What the plan reads of a host beside its own variables.
@@ -26,7 +28,7 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
-    _VALID_ARGS = frozenset({"hosts", "refuse"})
+    _VALID_ARGS = frozenset({"hosts", "refuse", "save_to"})
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Judge all hosts and fail once, with everything.
@@ -47,9 +49,29 @@ class ActionModule(ActionBase):
         )
         if not fleet.stopping:
             self._display.display(result["report"])
+            self._save(result, variables)
         elif boolean(self._task.args.get("refuse", True)):
             raise AnsibleActionFail(message=result["report"], obj=_first_value(fleet, hostvars), result=result)
         return result
+
+    def _save(self, result: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> None:
+        """Keep the plans where ``save_to`` says. A plan that cannot be kept is as good as one that is."""
+        name, folder = self._task.args.get("save_to"), variables.get("inventory_dir")
+        if not name or not (folder or os.path.isabs(name)):
+            return
+        path = os.path.join(folder or "", name)
+        try:
+            before = saved_text(path)
+            after = plan_text(result["plans"], before, set(variables["hostvars"]))
+            if after != before and not self._task.check_mode:
+                write_plan(path, after)
+        except (OSError, ValueError) as exc:
+            result["warnings"] = [f"The plan is not saved: {exc}"]
+            return
+        result["changed"] = after != before
+        # a first plan differs from nothing; all of it is in the report
+        if result["changed"] and before and self._task.diff:
+            result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
 
 
 def _plan(host: str, variables: t.Mapping[str, t.Any]) -> HostPlan:

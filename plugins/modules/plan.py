@@ -14,7 +14,7 @@ description:
   - Reads the variables of every host of the play on the controller and judges them as the named SGLang release would.
   - Reports all problems of all hosts together, each with the file and line where its values were written and the
     change that mends it.
-  - Makes no connection and writes nothing, in check mode or not.
+  - Makes no connection. Writes nothing but the file O(save_to) on the controller, and that not in check mode.
   - Run it once in a play of its own with C(gather_facts=false), see the role P(inferops.serving.sglang_plan#role).
 attributes:
   action:
@@ -24,8 +24,8 @@ attributes:
     description: Can run in check mode and returns the same as in a real run.
     support: full
   diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
+    description: Shows what differs from the plan that O(save_to) holds.
+    support: full
   idempotent:
     description: Running it again gives the same result.
     support: full
@@ -41,6 +41,12 @@ options:
       - With V(false) the task succeeds and says so in RV(refused), so that a later task can fail with RV(report) alone.
     type: bool
     default: true
+  save_to:
+    description:
+      - A file on the controller that keeps the plans as JSON. Of every host it holds the last one that was not refused.
+      - A relative path starts at the inventory's folder. Nothing is kept by default.
+      - A file that cannot be written is a warning.
+    type: str
 seealso:
   - plugin: inferops.serving.server_report
     plugin_type: filter

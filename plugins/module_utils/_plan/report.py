@@ -40,8 +40,14 @@ def refusal(fleet: FleetPlan) -> str:
 
 
 def summary(fleet: FleetPlan) -> str:
-    """What will run on each host, then everything worth knowing that does not stop the run."""
-    parts = [_host(plan) for plan in fleet.plans.values()]
+    """What will run on each host, then everything worth knowing that does not stop the run.
+
+    Hosts with the same table share it.
+    """
+    tables: dict[str, list[str]] = {}
+    for plan in fleet.plans.values():
+        tables.setdefault(_table(plan), []).append(plan.host)
+    parts = [f"{_hosts(hosts)}: {table}" for table, hosts in tables.items()]
     parts += [_problem(problem) for problem in _worst_first(p for p in fleet.problems if not p.stops)]
     return "\n\n".join(parts)
 
@@ -77,9 +83,9 @@ def _remedy(problem: Problem) -> list[str]:
     return lines
 
 
-def _host(plan: HostPlan) -> str:
+def _table(plan: HostPlan) -> str:
     server, engine, report = plan.server, plan.engine, plan.report
-    lines = [f"{plan.host}: SGLang {plan.release} on {_accelerator(plan.gpu)}"]
+    lines = [f"SGLang {plan.release} on {_accelerator(plan.gpu)}"]
     if server and engine and report:
         lines.append(f"  service  {server['unit']} at {server['url']}, from {engine['path']}")
         for model in plan.models:
@@ -88,22 +94,23 @@ def _host(plan: HostPlan) -> str:
         lines += _labelled("flags", " ".join(server["argv"]))
         if plan.filled:
             lines += _labelled("filled", ", ".join(plan.filled))
+        changes = _changes(report)
+        if changes:
+            lines += _labelled("SGLang", f"sets {', '.join(changes)}")
         if report.memory:
             lines += _labelled("memory", f"per GPU {report.memory}")
-        resolved = _resolved(report)
-        if resolved:
-            lines += _labelled("resolves", ", ".join(resolved))
     return "\n".join(lines)
 
 
-def _resolved(report: Report) -> list[str]:
-    """What SGLang goes on with that does not stand among the flags."""
-    words = set(zip(report.argv, report.argv[1:]))
-    return [
-        f"{key} {value}"
-        for key, value in report.resolved.items()
-        if value not in (None, False) and (f"--{key.replace('_', '-')}", str(value)) not in words
-    ]
+def _changes(report: Report) -> list[str]:
+    """What SGLang goes on with that does not stand so among the flags."""
+    given = {word: following for word, following in zip(report.argv, (*report.argv[1:], "")) if word.startswith("--")}
+    found = []
+    for key, value in report.resolved.items():
+        was = given.get(f"--{key.replace('_', '-')}")
+        if value not in (None, False) and was not in (str(value), "") and not (value is True and was is not None):
+            found.append(f"{key} {_yaml(value)}" + (f" (given {was})" if was is not None else ""))
+    return found
 
 
 def _labelled(label: str, text: str) -> list[str]:

@@ -168,3 +168,59 @@ def test_the_action_alone_fails_at_the_operators_line(
     run = own_playbook(tmp_path_factory.mktemp("own"), two_hosts, "{inferops.serving.plan: {}, run_once: true}")
     assert run.returncode != 0
     assert f"Origin: {two_hosts}/host_vars/a1.yml:5:33" in run.stdout + run.stderr
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Two hosts with nothing wrong."""
+    (tmp_path / "inventory/group_vars").mkdir(parents=True)
+    text = (ROOT / "inventories/cluster/group_vars/all.yml").read_text(encoding="utf-8")
+    (tmp_path / "inventory/group_vars/all.yml").write_text(text, encoding="utf-8")
+    (tmp_path / "inventory/hosts.yml").write_text("all: {hosts: {b1: {}, b2: {}}}\n")
+    return tmp_path / "inventory"
+
+
+def plan_playbook(inventory: Path, *words: str) -> str:
+    run = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "playbooks/plan.yml", "--diff", *words],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return run.stdout + run.stderr
+
+
+def test_the_last_plan_is_kept_and_compared_with(fleet: Path) -> None:
+    saved = fleet / ".sglang_plan.json"
+    assert "changed=1" in plan_playbook(fleet, "--check")
+    assert not saved.exists()
+    assert "changed=1" in plan_playbook(fleet)
+    assert set(json.loads(saved.read_text())["hosts"]) == {"b1", "b2"}
+    assert "changed=0" in plan_playbook(fleet)
+
+    (fleet / "host_vars").mkdir()
+    (fleet / "host_vars/b2.yml").write_text("sglang_server_args: {tp_size: 8, port: 31000}\n")
+    before = saved.read_text()
+    told = plan_playbook(fleet, "--check", "--limit", "b2")
+    assert '-        "port": 30000,' in told
+    assert '+        "port": 31000,' in told
+    assert saved.read_text() == before
+    plan_playbook(fleet, "--limit", "b2")
+    hosts = json.loads(saved.read_text())["hosts"]
+    assert [hosts[host]["server"]["port"] for host in ("b1", "b2")] == [30000, 31000]
+
+
+def test_a_refused_plan_is_not_kept(fleet: Path) -> None:
+    assert "REFUSED" in plan_playbook(fleet, *extra({"tp_size": 8, "no_such_flag": 1}))
+    assert not (fleet / ".sglang_plan.json").exists()
+
+
+@pytest.mark.parametrize("name", ["", "no-such-folder/plan.json"])
+def test_a_run_does_not_need_a_place_for_the_plan(fleet: Path, name: str) -> None:
+    told = plan_playbook(fleet, "-e", f"sglang_plan_file={name}")
+    assert "failed=0" in told
+    assert ("The plan is not saved" in told) is bool(name)
+    assert not list(fleet.glob(".*"))

@@ -133,7 +133,7 @@ def test_deterministic_latent_attention_takes_fewer_backends(
     release: str, backend: str, architecture: str, refused: bool
 ) -> None:
     target = Model(config={"architectures": [architecture]})
-    args = {"enable_deterministic_inference": True, "attention_backend": backend}
+    args: dict[str, Any] = {"enable_deterministic_inference": True, "attention_backend": backend}
     assert ("deterministic-latent-backend" in rule_ids(report(release, target=target, **args))) is refused
 
 
