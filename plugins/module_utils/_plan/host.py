@@ -18,6 +18,7 @@ from .._sglang.findings import Finding, Remedy, find
 from .._sglang.flags import FlagTable, flag_table, nearest_known
 from .._sglang.hardware import Gpu, GpuProblem, read_gpu
 from .._sglang.judge import ALGORITHM, DRAFT_PATH, NUMBERS, Report, judge
+from .._sglang.memory import ranks_of_one_host
 from .._sglang.models import DRAFTERS, TARGETS, Model, from_catalogue
 from .._sglang.versions import Release
 from .._store.errors import StoreError
@@ -26,7 +27,7 @@ from .engine_lock import EngineLock, EngineLockProblem, engine_lock_folder, read
 
 #: Every variable the plan reads, with its default. The argument specification of sglang_plan repeats them for people.
 DEFAULTS: dict[str, t.Any] = {
-    "sglang_engine_version": None,
+    "sglang_engine_version": "0.5.23",
     "sglang_engine_lock": None,
     "sglang_engine_python": "3.12",
     "sglang_engine_root": "/opt/sglang",
@@ -147,7 +148,7 @@ class _Planner:
         engine = self._engine()
         target = self._model("sglang_model_target", TARGETS)
         drafter = self._model("sglang_model_drafter", DRAFTERS)
-        args, filled = self._server_args(target, drafter)
+        args, filled = self._server_args(target, drafter, gpu)
         by_dest = _by_dest(args, flag_table(nearest_known(release)))
         report = judge(
             args,
@@ -181,14 +182,7 @@ class _Planner:
 
     def _release(self) -> Release | None:
         written = self.values["sglang_engine_version"]
-        if written is None:
-            if not self.findings or "sglang_engine_version" not in self.findings[0].keys:
-                self._find(
-                    "variable-missing",
-                    "sglang_engine_version",
-                    variable="sglang_engine_version",
-                    why="it says which SGLang release every rule is judged for, for example 0.5.23",
-                )
+        if any("sglang_engine_version" in finding.keys for finding in self.findings):
             return None
         try:
             return Release.parse(str(written))
@@ -298,7 +292,7 @@ class _Planner:
             self._find("nodes-without-interface", "nnodes", nodes=by_dest["nnodes"])
 
     def _server_args(
-        self, target: PlannedModel | None, drafter: PlannedModel | None
+        self, target: PlannedModel | None, drafter: PlannedModel | None, gpu: Gpu | None
     ) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """What the operator gave, before it what follows from the models and SGLang's defaults."""
         given = self.values["sglang_server_args"]
@@ -309,6 +303,8 @@ class _Planner:
         offered: dict[str, t.Any] = {}
         if target:
             offered.update(model_path=target.path, served_model_name=target.facts.repo, **target.facts.args)
+            if not named.intersection(("tp_size", "pp_size", "nnodes")):
+                offered["tp_size"] = ranks_of_one_host(target.facts, gpu)
         offered.update(host=_DEFAULT_HOST, port=_DEFAULT_PORT)
         if drafter:
             offered[ALGORITHM] = drafter.facts.algorithm

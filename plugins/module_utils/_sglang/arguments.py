@@ -11,10 +11,13 @@ import typing as t
 
 from .case import ALGORITHM, Case
 from .findings import Remedy
-from .flags import Flag, ValueProblem, convert, inventory_key, releases_with
+from .flags import Flag, ValueProblem, convert, inventory_key, releases_with, spelling
 
 #: Flags whose value is a secret. SGLang reads them from the command line only, where every user of a host sees them.
 SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
+
+#: So many of the flags that an ambiguous key could mean are named.
+_NAMED = 4
 
 
 def read_arguments(case: Case, args: t.Mapping[str, t.Any]) -> None:
@@ -33,6 +36,11 @@ def read_arguments(case: Case, args: t.Mapping[str, t.Any]) -> None:
 
 
 def _unknown_flag(case: Case, key: str, value: t.Any, args: t.Mapping[str, t.Any]) -> None:
+    begun = case.table.begun_with(spelling(key))
+    if begun:
+        could = ", ".join(inventory_key(name) for name in begun[:_NAMED])
+        case.find("flag-ambiguous", [key], Remedy(remove=(key,)), flag=key, count=len(begun), could=could)
+        return
     elsewhere = releases_with(key)
     if elsewhere:
         where = f" (it is a flag of {elsewhere[0]} to {elsewhere[-1]})"

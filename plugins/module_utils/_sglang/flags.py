@@ -74,8 +74,19 @@ class FlagTable:
         self._spellings: dict[str, Flag] = {name: flag for flag in self.flags.values() for name in flag.names}
 
     def find(self, key: str) -> Flag | None:
-        """The flag that an inventory key names: ``tp_size``, ``tp-size`` or ``--tp-size``; aliases count."""
-        return self._spellings.get(spelling(key))
+        """The flag that an inventory key names: ``tp_size``, ``tp-size`` or ``--tp-size``; aliases count.
+
+        As in argparse an abbreviation names a flag where it is the beginning of one spelling only, so ``tp`` does.
+        """
+        word = spelling(key)
+        if word in self._spellings:
+            return self._spellings[word]
+        begun = self.begun_with(word)
+        return self._spellings[begun[0]] if len(begun) == 1 else None
+
+    def begun_with(self, word: str) -> list[str]:
+        """The spellings that begin so."""
+        return [name for name in self._spellings if name.startswith(word)] if word.strip("-") else []
 
     def nearest(self, key: str) -> str | None:
         """The real flag whose spelling is closest to an unknown one, as an inventory key."""

@@ -16,8 +16,12 @@ import typing as t
 
 from .case import Case
 from .findings import Remedy
+from .hardware import Gpu
+from .models import Model
 
 _GIB = 2**30
+#: What no GPU holds yet. Asked where a GPU's own memory is not known.
+_LARGEST_GPU = 288 * _GIB
 _ELEMENT = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5}
 
 
@@ -67,6 +71,23 @@ def memory_of(case: Case) -> Memory | None:
         keys = case.given_of(("tp_size", "pp_size", "mem_fraction_static")) or ["tp_size"]
         case.find("memory-too-small", keys, _more_ranks(case, weights + drafter, static), sum=str(memory))
     return memory
+
+
+def ranks_of_one_host(target: Model, gpu: Gpu | None) -> int | None:
+    """The tp_size for a target that no single GPU of the host holds: all of them, as far as its heads divide.
+
+    None where one GPU may do, or where a size is not known: then SGLang's own default stands.
+    """
+    if gpu is None or not gpu.count or target.total_size is None:
+        return None
+    memory = _LARGEST_GPU if gpu.memory_mib is None else gpu.memory_mib * 2**20
+    if target.total_size < memory:
+        return None
+    heads = target.text_config.get("num_attention_heads")
+    # latent attention on AMD wants 16 heads on every rank (rule amd-heads)
+    each = 16 if gpu.vendor == "amd" and target.text_config.get("kv_lora_rank") else 1
+    fitting = [count for count in (8, 4, 2) if not isinstance(heads, int) or heads % (count * each) == 0]
+    return next((count for count in fitting if count <= gpu.count), None)
 
 
 def _more_ranks(case: Case, needed: int, static: int) -> Remedy:

@@ -128,9 +128,38 @@ def test_the_catalogue_does_not_complete_numbers_that_were_begun(site: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("gpu", "ranks"),
+    [
+        ("h200", 8),
+        ("b200", 8),
+        ("gb200", 4),
+        # 64 heads of latent attention in sixteens
+        ("mi300x", 4),
+        ({"memory_gib": 1000, "count": 8}, None),
+        ({"memory_gib": 100, "count": 3}, 2),
+        ({"memory_gib": 100}, None),
+        (None, None),
+    ],
+)
+def test_a_target_and_a_gpu_are_enough_for_a_plan(site: Path, gpu: Any, ranks: int | None) -> None:
+    nothing = dict.fromkeys(("sglang_engine_version", "sglang_model_drafter", "sglang_server_args"))
+    plan = planned(site, **nothing, sglang_model_target="moonshotai/Kimi-K2.6", sglang_plan_gpu=gpu)
+    assert plan.release == DEFAULTS["sglang_engine_version"]
+    assert plan.filled.get("tp_size") == ranks
+    if ranks in (4, 8):
+        assert plan.report is not None
+        assert plan.report.stopping() == []
+
+
+@pytest.mark.parametrize("own", [{"tp": 2}, {"pp_size": 2}, {"nnodes": 2}])
+def test_ranks_are_not_filled_in_where_the_operator_spreads_the_target(site: Path, own: dict[str, int]) -> None:
+    plan = planned(site, sglang_model_target="moonshotai/Kimi-K2.6", sglang_plan_gpu="h200", sglang_server_args=own)
+    assert "tp_size" not in plan.filled
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "rule"),
     [
-        ("sglang_engine_version", None, "variable-missing"),
         ("sglang_engine_version", "latest", "release-unreadable"),
         ("sglang_engine_version", 0.5, "variable-type"),
         ("sglang_engine_version", "0.5.11", "engine-lock-release"),

@@ -33,10 +33,6 @@ def test_every_spelling_finds_the_flag(key: str) -> None:
     assert (flag.name, flag.dest) == ("--tp-size", "tp_size")
 
 
-def test_a_prefix_is_no_spelling() -> None:
-    assert TABLE.find("tp") is None
-
-
 def test_the_nearest_flag_of_a_misspelling() -> None:
     assert TABLE.nearest("speculative_eagle_top_k") == "speculative_eagle_topk"
     assert TABLE.nearest("zzz") is None
@@ -107,3 +103,14 @@ def test_what_sglang_holds_after_parsing(key: str, value: Any, held: Any) -> Non
     flag = TABLE.find(key)
     assert flag is not None
     assert convert(flag, value) == held
+
+
+def test_an_abbreviation_names_a_flag_where_it_can_mean_one_only() -> None:
+    table = flag_table("0.5.19")
+    for key in ("tp", "--tp", "tp-s", "tp_size"):
+        flag = table.find(key)
+        assert flag is not None, key
+        assert flag.dest == "tp_size"
+    assert table.find("speculative") is None
+    assert table.find("") is None
+    assert table.find("--") is None

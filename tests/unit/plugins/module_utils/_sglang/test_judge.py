@@ -137,6 +137,14 @@ def test_deterministic_latent_attention_takes_fewer_backends(
     assert ("deterministic-latent-backend" in rule_ids(report(release, target=target, **args))) is refused
 
 
+def test_an_abbreviated_key_is_judged_as_the_real_parser_reads_it() -> None:
+    args = {"model_path": "/m", "tp": 8, "speculative_num": 3}
+    judged = judge(args, Release.parse("0.5.19"), read_gpu("h200"), TARGET)
+    assert judged.argv == ("--model-path", "/m", "--tp-size", "8")
+    assert "flag-ambiguous" in rule_ids(judged)
+    assert "flag-unknown" not in rule_ids(judged)
+
+
 def test_a_page_of_nothing_is_refused_where_the_memory_is_not_known() -> None:
     assert "page-size-zero" in rule_ids(report("0.5.19", gpu="b200", attention_backend="triton", page_size=0))
 
