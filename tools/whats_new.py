@@ -19,6 +19,7 @@ import collections
 import gzip
 import json
 import re
+import signal
 import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
@@ -224,4 +225,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have seen enough
     main()
