@@ -230,7 +230,7 @@ def parse_word(flag: Flag, word: str) -> t.Any:
     """
     try:
         value = _TYPES[flag.type or "str"](word)
-    except ValueError as exc:
+    except (ValueError, OverflowError, RecursionError) as exc:
         raise ValueProblem(f"takes {_TYPE_NAMES.get(flag.type or 'str', 'a value')}, not {_shown(word)}") from exc
     if flag.choices is not None and value not in flag.choices:
         near = difflib.get_close_matches(str(value), [str(one) for one in flag.choices], n=1, cutoff=0.6)
