@@ -38,7 +38,7 @@ def read_arguments(case: Case, args: t.Mapping[str, t.Any]) -> None:
 def _unknown_flag(case: Case, key: str, value: t.Any, args: t.Mapping[str, t.Any]) -> None:
     begun = case.table.begun_with(spelling(key))
     if begun:
-        could = ", ".join(inventory_key(name) for name in begun[:_NAMED])
+        could = ", ".join([*map(inventory_key, begun[:_NAMED]), *(["..."] if len(begun) > _NAMED else [])])
         case.find("flag-ambiguous", [key], Remedy(remove=(key,)), flag=key, count=len(begun), could=could)
         return
     elsewhere = releases_with(key)

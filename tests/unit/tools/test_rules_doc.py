@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._sglang.findings import rules
 
-from tools.rules_doc import PAGE, page, reports
+from tools.rules_doc import PAGE, examples, finding_of, page, reports
 
 
 def test_the_page_of_rules_is_what_the_data_says() -> None:
@@ -18,3 +19,14 @@ def test_every_report_has_rules_that_exist_or_a_reason() -> None:
     for row in rows:
         assert bool(row.get("rules")) != bool(row.get("reason")), row["id"]
         assert set(row.get("rules", ())) <= set(rules()), row["id"]
+
+
+def test_every_rule_has_an_example() -> None:
+    assert list(examples()) == list(rules())
+
+
+@pytest.mark.parametrize("rule", rules())
+def test_an_example_is_found_fault_with_by_its_rule(rule: str) -> None:
+    finding = finding_of(rule, examples()[rule])
+    assert finding.outcome == rules()[rule].outcome
+    assert "{" not in finding.message.replace("{{", "")
