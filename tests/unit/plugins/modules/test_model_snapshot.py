@@ -118,7 +118,7 @@ def test_the_engine_kits_hub_and_its_locks(tmp_path: Path) -> None:
     repository = tmp_path / "hub/tiny/model"
     repository.mkdir(parents=True)
     (repository / "config.json").write_text("{}")
-    (repository / "model.safetensors").write_bytes(kit.noise("weights", 300_000))
+    (repository / "model.safetensors").write_bytes(kit.safetensors("weights", 300_000))
     lock = engine_hub.make_lock(repository, "tiny/model")
     with engine_hub.Hub(tmp_path / "hub") as hub:
         hub.misbehave({"safetensors": {"kind": "reset", "at": 100_000, "times": 1}})

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot import Survey
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, Verify
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
 
@@ -35,8 +35,11 @@ class Subject:
         self.stall_timeout = 20.0
         self.patience = Patience(retries=3, first_wait=0.01)
 
-    def open(self, full: bool = False, workers: int = 2) -> ModelStore:
-        return ModelStore(str(self.root), parse_lock(self.document), full, workers)
+    def open(
+        self, verify: Verify = "stamp", workers: int = 2, age_max: float | None = None, **policy: t.Any
+    ) -> ModelStore:
+        proving = Proving(verify, age_max, workers)
+        return ModelStore(str(self.root), parse_lock(self.document), Policy(proving, **policy))
 
     def present(self, *sources: dict[str, str], store: ModelStore | None = None) -> tuple[bool, ModelStore]:
         store = store or self.open()

@@ -28,14 +28,22 @@ def noise(seed: str, size: int) -> bytes:
     return hashlib.shake_256(seed.encode()).digest(size)
 
 
+def safetensors(seed: str, size: int) -> bytes:
+    """A weight file of ``size`` bytes with one tensor."""
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}'
+    data = size - 8 - len(header % (size, size))
+    filled = (header % (data, data)).ljust(size - 8 - data)
+    return len(filled).to_bytes(8, "little") + filled + noise(seed, data)
+
+
 def model_files() -> dict[str, bytes]:
     """A small model: two shards, equal files, a nested path with a blank, an empty file."""
     return {
         "config.json": b'{"model_type": "toy"}',
         "copy/of config.json": b'{"model_type": "toy"}',
         "empty.txt": b"",
-        "model-00001-of-00002.safetensors": noise("first", 700_000),
-        "model-00002-of-00002.safetensors": noise("second", 900_000),
+        "model-00001-of-00002.safetensors": safetensors("first", 700_000),
+        "model-00002-of-00002.safetensors": safetensors("second", 900_000),
         "tokenizer/nested/vocab.txt": noise("vocab", 20_000),
     }
 
