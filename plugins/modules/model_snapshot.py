@@ -534,7 +534,7 @@ def summary(lock: ModelLock, state: str, result: dict[str, t.Any], changed: bool
     files = len(result["missing"]) + len(result["corrupt"])
     if check_mode:
         said = f"{lock.repo} lacks {files} of {len(lock.files)} files, {result['bytes_to_fetch']} bytes to fetch"
-        return f"{said}; {len(result['suspect'])} files would be read" if result["suspect"] else said
+        return f"{said}; {len(result['suspect'])} would be read" if result["suspect"] else said
     return f"{lock.repo} published: {files} files were wanted, {result['bytes_fetched']} bytes fetched"
 
 

@@ -131,6 +131,9 @@ class ModelStore:
             return False
         make_directory(self._store)
         with self._writing() as holding, space_needed(self._store, "the model was stored"):
+            # A sample's bad file has a stamp that vouches for it; the second look is to read it again.
+            for blob in found.corrupt:
+                drop_stamp(self._model, blob.sha256)
             # Another run may have ended between the look and the lock.
             found = survey(self._model, self._lock, self._policy.proving, self.tally, known=found.proofs)
             for sha256, key in found.proofs.items():

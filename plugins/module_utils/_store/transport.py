@@ -114,7 +114,9 @@ class HubSource:
         except BaseException:
             response.close()
             raise
-        self._etags.setdefault(blob.sha256, response.headers.get("ETag", ""))
+        if start == 0 or blob.sha256 not in self._etags:
+            # what comes later has to belong to these bytes
+            self._etags[blob.sha256] = response.headers.get("ETag", "")
         return _HubBody(response, start, lambda error: self._broken(blob, error))
 
     def _request(self, blob: Blob, offset: int) -> urllib.request.Request:

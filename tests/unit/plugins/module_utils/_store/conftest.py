@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import typing as t
 from pathlib import Path
 
@@ -64,6 +65,22 @@ class Subject:
         """Leave what an interrupted run leaves."""
         self.part(path).parent.mkdir(parents=True, exist_ok=True)
         self.part(path).write_bytes(self.hub.files[path][:have])
+
+    def interrupted_part(self, content: bytes) -> None:
+        """Leave what a run with another lock leaves when it is interrupted."""
+        part = self.model / "blobs/.part" / hashlib.sha256(content).hexdigest()
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+
+    def add_revision(self, folder: Path, revision: str, files: dict[str, bytes], **policy: t.Any) -> ModelStore:
+        """Publish another revision, from a folder that it writes first."""
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        self.document = kit.lock_of(files, revision)
+        store = self.open(**policy)
+        self.present({"type": "path", "path": str(folder)}, store=store)
+        return store
 
     def assert_whole(self) -> None:
         """Every file is readable under its name with its content, and readers find the revision."""
