@@ -97,8 +97,10 @@ class Lease:
         """Give the lease back, if it is still ours."""
         self._ended.set()
         self._keeper.join()
-        if self._is_ours():
-            remove(self._path)
+        # where the server is gone, the lease grows stale
+        with contextlib.suppress(OSError):
+            if self._is_ours():
+                remove(self._path)
 
     def _create(self) -> bool:
         try:

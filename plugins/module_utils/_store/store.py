@@ -224,7 +224,7 @@ class ModelStore:
 
     def _preflight(self, found: Survey) -> None:
         self.space = preflight.measure(self._model, self._lock, found, self._policy.reserve_bytes)
-        if not found.complete:
+        if found.wanted or not found.published:
             preflight.check(self._model, self._lock, self.space)
 
 

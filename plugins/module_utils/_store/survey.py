@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
 import random
 import time
 import typing as t
@@ -128,7 +129,7 @@ def survey(
     elif proving.verify == "sample" and known is None:
         unproved += _sample(stamped, proved_at)
     with concurrent.futures.ThreadPoolExecutor(proving.workers) as pool:
-        digests = pool.map(lambda blob: hash_file(model.blob(blob.sha256), tally, full), unproved)
+        digests = pool.map(lambda blob: _read(model.blob(blob.sha256), tally, full), unproved)
         for blob, (sha256, proof) in zip(unproved, digests):
             if sha256 != blob.sha256:
                 corrupt.append(blob)
@@ -146,6 +147,16 @@ def survey(
         proved_at=proved_at,
         published=is_published(model, lock),
     )
+
+
+def _read(path: str, tally: Tally, from_disk: bool) -> tuple[str, StatKey | None]:
+    """As :func:`hash_file`, but a disk that cannot read the file back has not what the lock says either."""
+    try:
+        return hash_file(path, tally, from_disk)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return "unreadable", None
 
 
 def _sample(stamped: t.Sequence[Blob], proved_at: t.Mapping[str, float]) -> list[Blob]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -148,6 +149,24 @@ def test_rot_that_was_only_looked_at_is_mended_by_a_run_that_believes_stamps(sub
         subject.open("full").verify(record=True)
     assert failure.value.error_class == "corrupt_source"
     assert subject.present()[0]
+    subject.assert_whole()
+
+
+def test_a_file_that_the_disk_cannot_read_is_replaced(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject.present()
+    subject.blob(kit.SHARD).chmod(0o400)
+    bad = subject.blob(kit.SHARD).stat().st_ino
+    real = stamps.hash_stream
+
+    def reading(stream: t.Any, *rest: t.Any) -> int:
+        if os.fstat(stream.fileno()).st_ino == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(stream, *rest)
+
+    monkeypatch.setattr(stamps, "hash_stream", reading)
+    changed, store = subject.present()
+    assert changed
+    assert store.tally.quarantined == [str(subject.model / "quarantine" / subject.sha256(kit.SHARD))]
     subject.assert_whole()
 
 

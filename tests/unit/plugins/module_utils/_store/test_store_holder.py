@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store import holder, lease
+from ansible_collections.inferops.serving.plugins.module_utils._store import store as store_module
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import sole_writer
 from ansible_collections.inferops.serving.plugins.module_utils._store.lease import (
@@ -23,6 +25,9 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.lease impo
     file_system_of,
     is_network,
 )
+
+if t.TYPE_CHECKING:
+    from tests.unit.plugins.module_utils._store.conftest import Subject
 
 WHO = {"pid": 4711, "host": "other.example.com", "started": "2026-01-31T12:00:00Z"}
 
@@ -163,6 +168,28 @@ def test_one_of_many_takes_a_stale_lease(tmp_path: Path) -> None:
         for winner in winners:
             assert json.loads(path.read_text())["token"] == json.loads(winner._text)["token"]
             winner.release()
+
+
+def test_a_run_on_a_network_file_system(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells whose stale lease it took, and publishes nothing once it has lost its own."""
+    monkeypatch.setattr(store_module, "sole_writer", functools.partial(sole_writer, file_system=nfs))
+    subject.root.mkdir()
+    (subject.root / ".lease").write_text(json.dumps({**WHO, "token": "x"}))
+    grow_old(subject.root / ".lease", 61)
+
+    with monkeypatch.context() as losing:
+        losing.setattr(Lease, "lost", True)
+        with pytest.raises(StoreError, match=r"lease on .* was lost") as failure:
+            subject.present()
+    assert failure.value.error_class == "locked"
+    assert not (subject.model / "current").exists()
+    (subject.root / ".lease").write_text(json.dumps({**WHO, "token": "x"}))
+    grow_old(subject.root / ".lease", 61)
+    subject.hub.forget()
+    changed, run = subject.present()
+    assert (changed, run.taken_over) == (True, WHO)
+    assert subject.hub.asked == [], "what the first run had fetched was kept"
+    subject.assert_whole()
 
 
 def test_a_file_system_without_locks_has_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
