@@ -47,7 +47,7 @@ def superseded(model: ModelDir, lock: ModelLock, keep: int) -> list[Garbage]:
 
     :param keep: snapshots to keep besides the lock's own, those published last.
 
-    Whatever a process has open stays, and so does a snapshot with such a file that no newer one has.
+    Whatever a process has open stays, and so does a snapshot with such a file that no kept one has.
     """
     others = [revision for revision in _revisions(model) if revision != lock.revision]
     locked = {file.sha256 for file in lock.files}
