@@ -23,8 +23,10 @@ attributes:
   check_mode:
     support: full
     description:
-      - Tells what is missing and how many bytes are to come. Asks no source and writes nothing. Files whose proof is
-        out of date are read.
+      - Tells what is missing, how many bytes are to come, whether there is room for them and what would be removed.
+        Asks no source, writes nothing and takes no lock.
+      - Files that no stamp vouches for are only named (C(suspect)) and count as a change, since only reading tells
+        whether they are good. With O(verify=full) and with O(state=verified) files are read in check mode too.
   diff_mode:
     support: full
     description: The published revision and its files, before and after.
@@ -46,9 +48,11 @@ options:
     description:
       - V(present) fetches what is missing, replaces what is corrupt and publishes the revision.
       - V(verified) only proves the published revision. It asks no source, writes nothing, and fails when a file is
-        missing or is not what the lock says.
+        missing or is not what the lock says. What it has proved is remembered.
+      - V(absent) removes the revision, first its name and then its files. Files that another revision has stay. It
+        fails while a process has one of the files open.
     type: str
-    choices: [present, verified]
+    choices: [present, verified, absent]
     default: present
   sources:
     description:
@@ -78,10 +82,15 @@ options:
     description:
       - V(stamp) trusts a file that was proved before when its size, times, inode and device are those of then. Any
         program that changes a file changes its ctime.
-      - V(full) reads every file, which also finds what the disk itself has damaged.
+      - V(sample) also reads one in fifty of these files, and one at least, those proved longest ago first.
+      - V(full) reads every file from the disk, not from the page cache, which also finds what the disk itself has
+        damaged.
     type: str
-    choices: [stamp, full]
+    choices: [stamp, sample, full]
     default: stamp
+  verify_age_max:
+    description: Days after which a file is read again whatever its stamp says. Unset, stamps do not grow old.
+    type: float
   token_file:
     description:
       - File on the host that holds an access token. It is sent to V(hub) sources only, never to where they redirect,
@@ -101,6 +110,28 @@ options:
     description: Seconds without a byte after which a connection counts as dead.
     type: int
     default: 60
+  min_rate:
+    description:
+      - Bytes per second below which a connection counts as dead, on average over O(stall_timeout) seconds. It is tried
+        again like one that was reset. V(0) is no limit.
+    type: int
+    default: 10000
+  reserve_bytes:
+    description: Bytes to leave free on the store's file system.
+    type: int
+    default: 0
+  keep_revisions:
+    description:
+      - Revisions to keep besides the one that is published, those published last. Once a publication is complete, the
+        others are removed, with the files that no remaining revision has and what interrupted transfers of other
+        revisions have left.
+      - What a process has open stays. The module sees the processes of all users only as root.
+    type: int
+    default: 1
+  wait_lock:
+    description: Seconds to wait for another run that writes to the store.
+    type: int
+    default: 0
 author:
   - inferops contributors (@inferops)
 """
@@ -123,6 +154,20 @@ EXAMPLES = r"""
     store: /srv/models
     state: verified
     verify: full
+
+- name: Read a few files per run, and each at least once in 30 days
+  inferops.serving.model_snapshot:
+    lock: "{{ lookup('ansible.builtin.file', 'locks/kimi-k2.6.json') | from_json }}"
+    store: /srv/models
+    sources: "{{ model_sources }}"
+    verify: sample
+    verify_age_max: 30
+
+- name: Remove a revision
+  inferops.serving.model_snapshot:
+    lock: "{{ lookup('ansible.builtin.file', 'locks/kimi-k2.5.json') | from_json }}"
+    store: /srv/models
+    state: absent
 """
 
 RETURN = r"""
@@ -139,11 +184,40 @@ lock_digest:
   description: sha256 of the lock in canonical form. Hosts with the same digest hold the same model.
   returned: unless the lock is invalid
   type: str
+previous_revision:
+  description: The commit that readers got when the run began. Null when nothing was published.
+  returned: unless the lock is invalid
+  type: str
 missing:
-  description: Paths that were not there when the run began.
+  description: Paths that were not there when the run began, also those of which an interrupted run had left a part.
   returned: once the store was looked at
   type: list
   elements: str
+partial:
+  description: Those of C(missing) and C(corrupt) that an interrupted run had begun to fetch.
+  returned: once the store was looked at
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: The file.
+      type: str
+    have:
+      description: Bytes of it that are there.
+      type: int
+    size:
+      description: Bytes that it has by the lock.
+      type: int
+suspect:
+  description: Paths that no stamp vouches for and that were not read. Only check mode leaves files unread.
+  returned: once the store was looked at
+  type: list
+  elements: str
+files_state:
+  description: How many paths were C(present), C(missing), C(partial), C(corrupt) and C(suspect); each counts once.
+  returned: once the store was looked at
+  type: dict
+  sample: {"present": 90, "missing": 4, "partial": 2, "corrupt": 0, "suspect": 0}
 corrupt:
   description: Paths whose bytes were not what the lock says when the run began.
   returned: once the store was looked at
@@ -153,6 +227,46 @@ bytes_to_fetch:
   description: Bytes that were to come when the run began, less what an interrupted run had left.
   returned: once the store was looked at
   type: int
+space:
+  description: Room on the store's file system for what was to come.
+  returned: once it was measured, which a complete store needs not
+  type: dict
+  contains:
+    needed:
+      description: Bytes, O(reserve_bytes) included.
+      type: int
+    free:
+      description: Bytes.
+      type: int
+    inodes_needed:
+      description: Files, directories and links.
+      type: int
+    inodes_free:
+      description: Null when the file system has no fixed number.
+      type: int
+    enough:
+      description: Whether there is room.
+      type: bool
+resumed:
+  description: Paths of which an interrupted run had left a part that was kept.
+  returned: unless the lock is invalid
+  type: list
+  elements: str
+removed:
+  description: What was removed, or would be in check mode, relative to the model's directory in the store.
+  returned: unless the lock is invalid
+  type: list
+  elements: str
+bytes_freed:
+  description: Bytes of the files that were removed.
+  returned: unless the lock is invalid
+  type: int
+taken_over:
+  description:
+    - Whose lease on a network file system had not been refreshed for a minute and was taken over, as C(pid), C(host)
+      and C(started). Null when nobody's was.
+  returned: unless the lock is invalid
+  type: dict
 quarantined:
   description: Where wrong bytes were put aside in this run.
   returned: unless the lock is invalid
@@ -187,6 +301,11 @@ verified:
   returned: success
   type: str
   sample: stamp
+oldest_verification:
+  description: When the file that was proved longest ago was last read and proved (RFC 3339). Null like C(verified).
+  returned: success
+  type: str
+  sample: "2026-01-31T12:00:00Z"
 seconds:
   description: Duration of the run.
   returned: unless the lock is invalid
@@ -194,7 +313,8 @@ seconds:
 error_class:
   description:
     - One of C(auth), C(not_found), C(rate_limited), C(no_space), C(corrupt_source), C(network), C(locked) and
-      C(lock_invalid). With O(state=verified) the store itself is the source.
+      C(lock_invalid). With O(state=verified) the store itself is the source. C(lock_invalid) also stands for a file
+      that is what the lock says and yet is no weights.
     - Not set when the host itself failed, for example on a read-only file system.
   returned: failure
   type: str
@@ -226,6 +346,11 @@ holder:
   description: Who writes the store, as C(pid), C(host) and C(started). Null when it has not said so yet.
   returned: failure because another run writes the store
   type: dict
+pids:
+  description: Processes that have files of the revision open.
+  returned: failure by O(state=absent) because of them
+  type: list
+  elements: int
 problems:
   description: Every problem of the lock.
   returned: failure by an invalid lock
@@ -233,6 +358,7 @@ problems:
   elements: str
 """
 
+import dataclasses
 import os
 import time
 import typing as t
@@ -241,11 +367,26 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock, parse_lock
+from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import rfc3339
 from ansible_collections.inferops.serving.plugins.module_utils._store.store import (
     ModelStore,
+    Policy,
     open_sources,
     read_token,
 )
+from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey
+
+_DAY = 86400.0
+LEAST = {
+    "workers": 1,
+    "retries": 0,
+    "stall_timeout": 1,
+    "min_rate": 0,
+    "reserve_bytes": 0,
+    "keep_revisions": 0,
+    "wait_lock": 0,
+    "verify_age_max": 0,
+}
 
 
 def make_module() -> AnsibleModule:
@@ -254,7 +395,7 @@ def make_module() -> AnsibleModule:
         argument_spec={
             "lock": {"type": "dict", "required": True},
             "store": {"type": "path", "required": True},
-            "state": {"type": "str", "choices": ["present", "verified"], "default": "present"},
+            "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
             "sources": {
                 "type": "list",
                 "elements": "dict",
@@ -265,11 +406,16 @@ def make_module() -> AnsibleModule:
                 },
                 "required_if": [("type", "hub", ["url"]), ("type", "path", ["path"])],
             },
-            "verify": {"type": "str", "choices": ["stamp", "full"], "default": "stamp"},
+            "verify": {"type": "str", "choices": ["stamp", "sample", "full"], "default": "stamp"},
+            "verify_age_max": {"type": "float"},
             "token_file": {"type": "path", "no_log": False},
             "workers": {"type": "int", "default": 4},
             "retries": {"type": "int", "default": 5},
             "stall_timeout": {"type": "int", "default": 60},
+            "min_rate": {"type": "int", "default": 10_000},
+            "reserve_bytes": {"type": "int", "default": 0},
+            "keep_revisions": {"type": "int", "default": 1},
+            "wait_lock": {"type": "int", "default": 0},
         },
         required_if=[("state", "present", ["sources"])],
         supports_check_mode=True,
@@ -278,28 +424,44 @@ def make_module() -> AnsibleModule:
 
 def check_ranges(module: AnsibleModule) -> None:
     """Refuse values that the argument spec cannot."""
-    for name, least in (("workers", 1), ("retries", 0), ("stall_timeout", 1)):
-        if module.params[name] < least:
-            module.fail_json(msg=f"{name} is {module.params[name]}, it has to be {least} or more")
+    for name, least in LEAST.items():
+        value = module.params[name]
+        # written so that a value that is no number (nan) is refused too
+        if value is not None and not value >= least:
+            module.fail_json(msg=f"{name} is {value}, it has to be {least} or more")
     if not os.path.isabs(module.params["store"]):
         module.fail_json(msg=f"store is {module.params['store']!r}, it has to be an absolute path")
     if module.params["state"] == "present" and not module.params["sources"]:
         module.fail_json(msg="sources is empty, state=present needs at least one")
 
 
+def policy(params: t.Mapping[str, t.Any]) -> Policy:
+    """How the operator wants the store to be kept."""
+    days = params["verify_age_max"]
+    return Policy(
+        proving=Proving(params["verify"], None if days is None else days * _DAY, params["workers"]),
+        keep_revisions=params["keep_revisions"],
+        reserve_bytes=params["reserve_bytes"],
+        wait_lock=params["wait_lock"],
+    )
+
+
 def reach_state(module: AnsibleModule, store: ModelStore, lock: ModelLock) -> bool:
     """Do what ``state`` says, or predict it. Returns whether something changed."""
     params = module.params
     if params["state"] == "verified":
-        store.verify()
+        store.verify(record=not module.check_mode)
         return False
+    if params["state"] == "absent":
+        return store.make_absent(module.check_mode)
     token = read_token(params["token_file"]) if params["token_file"] and not module.check_mode else None
     if token:
         module.no_log_values.add(token)
     sources = open_sources(params["sources"], lock, token, params["stall_timeout"], store.tally)
     if module.check_mode:
         return store.check_present()
-    return store.make_present(sources, Patience(params["retries"]))
+    patience = Patience(params["retries"], min_rate=params["min_rate"], rate_window=params["stall_timeout"])
+    return store.make_present(sources, patience)
 
 
 def facts(store: ModelStore, lock: ModelLock, started: float) -> dict[str, t.Any]:
@@ -309,6 +471,11 @@ def facts(store: ModelStore, lock: ModelLock, started: float) -> dict[str, t.Any
         "path": store.path,
         "revision": lock.revision,
         "lock_digest": lock.digest,
+        "previous_revision": store.previous,
+        "taken_over": store.taken_over,
+        "resumed": sorted(tally.resumed_paths),
+        "removed": tally.removed,
+        "bytes_freed": tally.bytes_freed,
         "quarantined": sorted(tally.quarantined),
         "bytes_fetched": tally.bytes_fetched,
         "bytes_resumed": tally.bytes_resumed,
@@ -319,15 +486,37 @@ def facts(store: ModelStore, lock: ModelLock, started: float) -> dict[str, t.Any
         "seconds": round(time.monotonic() - started, 3),
     }
     if store.found is not None:
-        result["missing"] = all_paths(store.found.missing)
-        result["corrupt"] = all_paths(store.found.corrupt)
-        result["bytes_to_fetch"] = store.found.bytes_to_fetch
+        result.update(file_states(store.found, len(lock.files)), bytes_to_fetch=store.found.bytes_to_fetch)
+    if store.space is not None:
+        result["space"] = {**dataclasses.asdict(store.space), "enough": store.space.enough}
     return result
+
+
+def file_states(found: Survey, files: int) -> dict[str, t.Any]:
+    """What was found of each file; ``files`` is their number."""
+    begun = [blob for blob in found.wanted if found.have[blob.sha256]]
+    partial = [
+        {"path": path, "have": found.have[blob.sha256], "size": blob.size} for blob in begun for path in blob.paths
+    ]
+    not_begun = [blob for blob in found.missing if blob not in begun]
+    counts = {
+        "missing": len(all_paths(not_begun)),
+        "partial": len(partial),
+        "corrupt": len(all_paths(blob for blob in found.corrupt if blob not in begun)),
+        "suspect": len(all_paths(found.suspect)),
+    }
+    return {
+        "missing": all_paths(found.missing),
+        "partial": sorted(partial, key=lambda entry: str(entry["path"])),
+        "corrupt": all_paths(found.corrupt),
+        "suspect": all_paths(found.suspect),
+        "files_state": {"present": files - sum(counts.values()), **counts},
+    }
 
 
 def has_written(store: ModelStore) -> bool:
     """Whether a failed run has left something new in the store."""
-    return bool(store.tally.bytes_fetched or store.tally.quarantined)
+    return bool(store.tally.bytes_fetched or store.tally.quarantined or store.tally.removed)
 
 
 def all_paths(blobs: t.Iterable[Blob]) -> list[str]:
@@ -335,13 +524,17 @@ def all_paths(blobs: t.Iterable[Blob]) -> list[str]:
     return sorted(path for blob in blobs for path in blob.paths)
 
 
-def summary(lock: ModelLock, result: dict[str, t.Any], changed: bool, check_mode: bool) -> str:
+def summary(lock: ModelLock, state: str, result: dict[str, t.Any], changed: bool, check_mode: bool) -> str:
     """One line for the operator."""
+    if state == "absent":
+        done = f"would be removed, {result['bytes_freed']} bytes" if check_mode else "was removed"
+        return f"{lock.repo} at {lock.revision} {done if changed else 'is not there'}"
     if not changed:
         return f"{lock.repo} is complete: {len(lock.files)} files, {lock.total_size} bytes"
     files = len(result["missing"]) + len(result["corrupt"])
     if check_mode:
-        return f"{lock.repo} lacks {files} of {len(lock.files)} files, {result['bytes_to_fetch']} bytes to fetch"
+        said = f"{lock.repo} lacks {files} of {len(lock.files)} files, {result['bytes_to_fetch']} bytes to fetch"
+        return f"{said}; {len(result['suspect'])} would be read" if result["suspect"] else said
     return f"{lock.repo} published: {files} files were wanted, {result['bytes_fetched']} bytes fetched"
 
 
@@ -353,7 +546,7 @@ def main() -> None:
         lock = parse_lock(module.params["lock"])
     except StoreError as error:
         module.fail_json(msg=str(error), error_class=error.error_class, **error.facts)
-    store = ModelStore(module.params["store"], lock, module.params["verify"] == "full", module.params["workers"])
+    store = ModelStore(module.params["store"], lock, policy(module.params))
     try:
         changed = reach_state(module, store, lock)
     except StoreError as error:
@@ -370,15 +563,19 @@ def main() -> None:
             **facts(store, lock, started),
         )
     result = facts(store, lock, started)
-    result["verified"] = None if changed and module.check_mode else module.params["verify"]
+    complete = module.params["state"] != "absent" and not (changed and module.check_mode)
+    result["verified"] = module.params["verify"] if complete else None
+    result["oldest_verification"] = rfc3339(store.oldest_proof) if complete else None
+    if store.taken_over is not None:
+        module.warn(f"The stale lease on {module.params['store']} was taken over from {dict(store.taken_over)}.")
     module.exit_json(
         changed=changed,
-        msg=summary(lock, result, changed, module.check_mode),
+        msg=summary(lock, module.params["state"], result, changed, module.check_mode),
         diff={
             "before_header": f"{lock.repo} in {module.params['store']}",
             "after_header": f"{lock.repo} in {module.params['store']}",
             "before": store.before,
-            "after": store.after if module.params["state"] == "present" else store.before,
+            "after": store.after,
         },
         **result,
     )

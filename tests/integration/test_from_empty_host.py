@@ -133,7 +133,7 @@ def test_a_download_killed_anywhere_goes_on_where_it_was(site: Site, tmp_path: P
     """Also: a role in somebody's own playbook, with its part of the plan given by hand."""
     repo = site.folder / "hub/tiny/large"
     repo.mkdir(parents=True)
-    sizes = {"a.safetensors": 24_000_000, "b.safetensors": 16_000_000, "c.safetensors": 9_000_000}
+    sizes = {"a.gguf": 24_000_000, "b.gguf": 16_000_000, "c.gguf": 9_000_000}
     for name, size in sizes.items():
         (repo / name).write_bytes(random.Random(name).randbytes(size))
     sizes["config.json"] = (repo / "config.json").write_bytes(b"{}")

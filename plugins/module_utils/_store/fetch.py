@@ -11,16 +11,15 @@ import concurrent.futures
 import contextlib
 import random
 import threading
+import time
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import (
-    ModelDir,
-    Part,
-    space_needed,
-)
+from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import Part
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, space_needed
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob
+from ansible_collections.inferops.serving.plugins.module_utils._store.safetensors import content_problem
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     RangeRefused,
@@ -41,12 +40,16 @@ class Patience:
     :param first_wait: seconds before the first further try; doubles each time up to ``longest_wait``, each spread
         by half to one and a half so that hosts do not come back together.
     :param longest_asked_wait: seconds that a Retry-After may ask for; the Hub's windows last 300.
+    :param min_rate: bytes per second, on average over ``rate_window`` seconds of waiting for bytes, below which a
+        connection counts as dead; 0 for no such limit.
     """
 
     retries: int
     first_wait: float = 1.0
     longest_wait: float = 60.0
     longest_asked_wait: float = 330.0
+    min_rate: int = 0
+    rate_window: float = 60.0
 
     def wait(self, failures: int, asked: float | None) -> float | None:
         """Seconds before try number ``failures`` + 1, None when there shall be none."""
@@ -55,6 +58,28 @@ class Patience:
         spread = random.uniform(0.5, 1.5)
         backoff = min(self.longest_wait, self.first_wait * 2 ** (failures - 1)) * spread
         return backoff if asked is None else asked + self.first_wait * spread
+
+
+class Pace:
+    """Watches one connection. Only the time spent in waiting for it counts, not that of a slow disk."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._seconds = 0.0
+        self._bytes = 0
+
+    def too_slow(self, size: int, seconds: float) -> float | None:
+        """Count ``size`` bytes that took ``seconds`` to come.
+
+        :returns: the average rate in bytes per second once a window is over and it was too low, else None.
+        """
+        self._bytes += size
+        self._seconds += seconds
+        if self._seconds < self._patience.rate_window:
+            return None
+        rate = self._bytes / self._seconds
+        self._bytes, self._seconds = 0, 0.0
+        return rate if rate < self._patience.min_rate else None
 
 
 class _Stopped(Exception):
@@ -97,19 +122,36 @@ class Fetcher:
     def _fetch_one(self, blob: Blob) -> None:
         doing = f"{blob.path} was fetched"
         with space_needed(self._model.root, doing), Part(self._model, blob, self._tally) as part:
-            if part.complete and part.sha256 == blob.sha256:
-                part.publish()
+            if not part.complete or part.sha256 != blob.sha256:
+                self._bring(blob, part)
+            self._check_content(blob)
+            part.publish()
+
+    def _bring(self, blob: Blob, part: Part) -> None:
+        """Make a part hold what the lock says, from the first source that can."""
+        failures: list[StoreError] = []
+        for source in self._sources:
+            try:
+                self._fetch_from(source, blob, part)
                 return
-            failures: list[StoreError] = []
-            for source in self._sources:
-                try:
-                    self._fetch_from(source, blob, part)
-                    return
-                except StoreError as error:
-                    if error.error_class != "not_found":
-                        self._given_up[source.name] = error
-                    failures.append(error)
+            except StoreError as error:
+                if error.error_class != "not_found":
+                    self._given_up[source.name] = error
+                failures.append(error)
         raise _none_served(blob, failures)
+
+    def _check_content(self, blob: Blob) -> None:
+        """Refuse proved bytes that are no weights: the lock was made from a broken upload, no source is to blame."""
+        for path in blob.paths:
+            problem = content_problem(path, self._model.part(blob.sha256))
+            if problem is not None:
+                raise StoreError(
+                    "lock_invalid",
+                    f"{path} is byte for byte what the lock says (sha256 {blob.sha256}), but it {problem}."
+                    " It was not published.",
+                    "The upload that the lock was made from is broken: lock a revision in which the file is whole.",
+                    file=path,
+                )
 
     def _fetch_from(self, source: Source, blob: Blob, part: Part) -> None:
         failures = 0
@@ -133,7 +175,6 @@ class Fetcher:
                 self._stop.wait(wait)
                 continue
             if part.sha256 == blob.sha256:
-                part.publish()
                 self._tally.served(source.name)
                 return
             got, only_source = part.sha256, part.origins == {source.name}
@@ -151,15 +192,20 @@ class Fetcher:
         """Bring a part to its full length."""
         if part.complete:
             return
+        pace = Pace(self._patience)
         with contextlib.closing(source.open(blob, part.length)) as body:
             if body.start != part.length:
                 part.restart()
             while not part.complete:
+                asked = time.monotonic()
                 chunk = body.read(min(_READ_SIZE, blob.size - part.length))
+                rate = pace.too_slow(len(chunk), time.monotonic() - asked)
                 if not chunk:
-                    raise Retryable(_ended_early(source, blob, part))
+                    raise Retryable(_cut_off(source, blob, f"ended after {part.length} of {blob.size} bytes"))
                 self._tally.fetched(len(chunk))
                 part.append(chunk, source.name)
+                if rate is not None and not part.complete:
+                    raise Retryable(_cut_off(source, blob, f"sends only {rate:.0f} bytes per second (min_rate)"))
                 if self._stop.is_set():
                     raise _Stopped
 
@@ -177,10 +223,10 @@ class Fetcher:
         )
 
 
-def _ended_early(source: Source, blob: Blob, part: Part) -> StoreError:
+def _cut_off(source: Source, blob: Blob, how: str) -> StoreError:
     return StoreError(
         "network",
-        f"{source.locate(blob)} ended after {part.length} of {blob.size} bytes.",
+        f"{source.locate(blob)} {how}.",
         "Check the way to the source; what has been fetched is kept and the next run goes on from there.",
         file=blob.path,
         source=source.name,

@@ -3,25 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
-"""What a store lacks of a lock, and how a complete model becomes visible in one step."""
+"""How a complete model becomes visible in one step, and what readers see."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import typing as t
-from dataclasses import dataclass
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import (
+from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import quarantine
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import (
     ModelDir,
-    StatKey,
-    file_status,
-    hash_file,
-    is_regular,
-    is_stamped,
     make_directory,
-    part_size,
-    quarantine,
     remove,
     replace_link,
     replace_text,
@@ -31,121 +23,61 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.lock impor
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What was found. Reading only, so check mode and the real run judge by the same eyes.
-
-    :ivar missing: blobs that are not there.
-    :ivar corrupt: blobs whose bytes are not what the lock says.
-    :ivar have: bytes of interrupted transfers, by sha256.
-    :ivar proofs: identities of the blobs that were proved by reading them just now, by sha256.
-    :ivar published: the snapshot, ``current`` and the ref are exactly the lock's.
-    """
-
-    missing: tuple[Blob, ...]
-    corrupt: tuple[Blob, ...]
-    have: dict[str, int]
-    proofs: dict[str, StatKey]
-    published: bool
-
-    @property
-    def wanted(self) -> tuple[Blob, ...]:
-        """Blobs to fetch, largest first."""
-        return tuple(sorted(self.missing + self.corrupt, key=lambda blob: (-blob.size, blob.path)))
-
-    @property
-    def complete(self) -> bool:
-        return not self.wanted and self.published
-
-    def remaining(self, blob: Blob) -> int:
-        """Bytes of a blob that are still to come."""
-        return blob.size - self.have.get(blob.sha256, 0)
-
-    @property
-    def bytes_to_fetch(self) -> int:
-        return sum(self.remaining(blob) for blob in self.wanted)
-
-
-def survey(
-    model: ModelDir,
-    lock: ModelLock,
-    full: bool,
-    workers: int,
-    tally: Tally,
-    known: t.Mapping[str, StatKey] | None = None,
-) -> Survey:
-    """Compare the store with a lock.
-
-    :param full: read every blob; otherwise a blob that nothing has touched since it was proved counts as good.
-    :param workers: files that are read at once.
-    :param known: identities that this run has already proved.
-    """
-    already = known or {}
-    missing: list[Blob] = []
-    corrupt: list[Blob] = []
-    unproved: list[Blob] = []
-    proofs: dict[str, StatKey] = {}
-    for blob in lock.blobs():
-        status = file_status(model.blob(blob.sha256))
-        if status is None:
-            missing.append(blob)
-        elif not is_regular(status) or status.st_size != blob.size:
-            corrupt.append(blob)
-        else:
-            key = StatKey.of(status)
-            if already.get(blob.sha256) == key:
-                proofs[blob.sha256] = key
-            elif full or not is_stamped(model, blob, key):
-                unproved.append(blob)
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        digests = pool.map(lambda blob: hash_file(model.blob(blob.sha256), tally), unproved)
-        for blob, (sha256, proof) in zip(unproved, digests):
-            if sha256 != blob.sha256:
-                corrupt.append(blob)
-            elif proof is not None:
-                proofs[blob.sha256] = proof
-    return Survey(
-        missing=tuple(missing),
-        corrupt=tuple(corrupt),
-        have={blob.sha256: part_size(model, blob) for blob in missing + corrupt},
-        proofs=proofs,
-        published=_is_published(model, lock),
-    )
-
-
 def publish(model: ModelDir, lock: ModelLock, tally: Tally) -> None:
     """Make the lock's revision the one that readers see. All its blobs have to be proved.
 
     A new snapshot appears by one rename. One that is there already is mended link by link, each in one step.
+    The publication is not over before :func:`finish`: what follows it is done again if this run does not get there.
     """
     snapshot = model.snapshot(lock.revision)
+    make_directory(model.publishing)
     if not os.path.isdir(snapshot) or os.path.islink(snapshot):
-        remove(model.publishing)
-        make_directory(model.publishing)
-        _link_files(model, model.publishing, lock, tally)
+        fresh = os.path.join(model.publishing, lock.revision)
+        remove(fresh)
+        make_directory(fresh)
+        _link_files(model, fresh, lock, tally)
         make_directory(model.snapshots)
         remove(snapshot)
-        os.replace(model.publishing, snapshot)
+        os.replace(fresh, snapshot)
         sync_directory(model.snapshots)
     else:
         _link_files(model, snapshot, lock, tally)
     if _read_link(model.current) != _current_target(lock.revision):
+        # the time of its latest publication tells which snapshot is older
+        os.utime(snapshot)
         replace_link(_current_target(lock.revision), model.current)
     if _read_text(model.main) != lock.revision:
         replace_text(model.main, lock.revision)
     sync_directory(model.root)
 
 
+def finish(model: ModelDir) -> None:
+    """End a publication."""
+    remove(model.publishing)
+    sync_directory(model.root)
+
+
+def current_revision(model: ModelDir) -> str | None:
+    """The commit that readers get now, None when nothing is published."""
+    target = _read_link(model.current)
+    return None if target is None else os.path.basename(target)
+
+
+def references(snapshot: str) -> set[str]:
+    """The names of the blobs that a snapshot points to."""
+    return {os.path.basename(link) for link in _links(snapshot).values() if link is not None}
+
+
 def describe_current(model: ModelDir, corrupt: t.Iterable[Blob]) -> str:
     """What readers get now, for ``--diff``: the revision, then a line per file that is whole."""
-    target = _read_link(model.current)
-    if target is None:
+    revision = current_revision(model)
+    if revision is None:
         return ""
     bad = {blob.sha256 for blob in corrupt}
-    links = _links(os.path.join(model.root, target))
+    links = _links(model.snapshot(revision))
     whole = {path: os.path.basename(link) for path, link in links.items() if link is not None}
     return _describe(
-        os.path.basename(target),
+        revision,
         {path: sha256 for path, sha256 in whole.items() if sha256 not in bad and os.path.exists(model.blob(sha256))},
     )
 
@@ -169,9 +101,10 @@ def _wanted_links(lock: ModelLock) -> dict[str, str]:
     return {file.path: "../" * (file.path.count("/") + 2) + f"blobs/{file.sha256}" for file in lock.files}
 
 
-def _is_published(model: ModelDir, lock: ModelLock) -> bool:
+def is_published(model: ModelDir, lock: ModelLock) -> bool:
     return (
-        _read_link(model.current) == _current_target(lock.revision)
+        not os.path.lexists(model.publishing)
+        and _read_link(model.current) == _current_target(lock.revision)
         and _read_text(model.main) == lock.revision
         and _links(model.snapshot(lock.revision)) == _wanted_links(lock)
     )

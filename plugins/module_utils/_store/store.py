@@ -3,32 +3,37 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
-"""The states of a model in a store, put together: ``present`` and ``verified``."""
+"""The states of a model in a store, put together: ``present``, ``verified`` and ``absent``."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import time
 import typing as t
 import urllib.parse
+from dataclasses import dataclass, field
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import (
-    ModelDir,
-    make_directory,
-    quarantine,
-    space_needed,
-    write_stamp,
-)
+from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight
+from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import quarantine
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Fetcher, Patience
-from ansible_collections.inferops.serving.plugins.module_utils._store.holder import sole_writer
+from ansible_collections.inferops.serving.plugins.module_utils._store.holder import Holding, sole_writer
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import (
+    ModelDir,
+    make_directory,
+    space_needed,
+)
+from ansible_collections.inferops.serving.plugins.module_utils._store.lease import Holder
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot import (
-    Survey,
+    current_revision,
     describe_current,
     describe_lock,
+    finish,
     publish,
-    survey,
 )
+from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, write_stamp
+from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, survey
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     HubSource,
@@ -37,25 +42,44 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.transport 
 )
 
 
+@dataclass(frozen=True)
+class Policy:
+    """How a store is kept.
+
+    :param keep_revisions: snapshots that a publication leaves besides its own.
+    :param reserve_bytes: bytes to leave free on the file system.
+    :param wait_lock: seconds to wait for another run that writes to the store.
+    """
+
+    proving: Proving = field(default_factory=Proving)
+    keep_revisions: int = 1
+    reserve_bytes: int = 0
+    wait_lock: float = 0.0
+
+
 class ModelStore:
     """One lock in one store.
 
     :param store: directory of the store; it need not exist.
-    :param full: prove by reading every byte instead of trusting stamps.
-    :param workers: files that are fetched or read at once.
     :ivar found: what the store lacked when the run began; None before the first look.
+    :ivar space: room for what was to come; None before it was measured.
+    :ivar previous: the revision that readers got when the run began, None when there was none.
     :ivar before: what readers got when the run began, for ``--diff``.
+    :ivar after: what they get once the run is over, for ``--diff``.
+    :ivar taken_over: whose stale lease this run took over, None when there was none.
     """
 
-    def __init__(self, store: str, lock: ModelLock, full: bool, workers: int) -> None:
+    def __init__(self, store: str, lock: ModelLock, policy: Policy) -> None:
         self.tally = Tally()
         self.found: Survey | None = None
-        self.before = ""
+        self.space: preflight.Space | None = None
+        self.taken_over: Holder | None = None
         self._store = store
         self._lock = lock
-        self._full = full
-        self._workers = workers
+        self._policy = policy
         self._model = ModelDir(store, lock.repo)
+        self.previous = current_revision(self._model)
+        self.before = self.after = ""
 
     @property
     def path(self) -> str:
@@ -63,59 +87,82 @@ class ModelStore:
         return self._model.snapshot(self._lock.revision)
 
     @property
-    def after(self) -> str:
-        """What readers get once the lock is published, for ``--diff``."""
-        return describe_lock(self._lock)
+    def oldest_proof(self) -> float:
+        """When the file of the complete model that was proved longest ago was proved, in seconds since the epoch."""
+        oldest = self.found.oldest_proof if self.found else None
+        # else this run has fetched, and so proved, all of them
+        return time.time() if oldest is None else oldest
 
-    def look(self) -> Survey:
-        """Compare the store with the lock; writes nothing and asks no source."""
-        self.found = survey(self._model, self._lock, self._full, self._workers, self.tally)
-        self.before = describe_current(self._model, self.found.corrupt)
+    def look(self, stat_only: bool = False) -> Survey:
+        """Compare the store with the lock; writes nothing and asks no source.
+
+        :param stat_only: read no file but under ``full``.
+        """
+        self.found = survey(self._model, self._lock, self._policy.proving, self.tally, stat_only=stat_only)
+        self.before = self.after = describe_current(self._model, self.found.corrupt)
         return self.found
 
     def check_present(self) -> bool:
-        """Predict :meth:`make_present`: whether it would change something.
+        """Predict :meth:`make_present`: whether it would change something, as far as can be told without reading.
 
         :raises StoreError: class ``no_space``, as the real run would.
         """
-        found = self.look()
-        self._check_space(found)
-        return not found.complete
+        found = self.look(stat_only=True)
+        self.after = describe_lock(self._lock)
+        self._preflight(found)
+        if not found.wanted and found.published:
+            return not found.complete
+        for piece in garbage.superseded(self._model, self._lock, self._policy.keep_revisions):
+            self.tally.freed(piece.name, piece.size)
+        return True
 
     def make_present(self, sources: t.Sequence[Source], patience: Patience) -> bool:
-        """Fetch what the store lacks and publish the revision.
+        """Fetch what the store lacks, publish the revision, and remove what it supersedes.
 
-        A complete store is left without taking its lock, so it never waits for another model's transfer.
+        A complete store is left without waiting for its lock, so another model's transfer does not hold this one up.
 
         :returns: whether something changed.
         :raises StoreError: any class; nothing unproved is published, what was good is kept.
         """
         found = self.look()
-        if found.complete and not found.proofs:
+        self.after = describe_lock(self._lock)
+        if found.complete:
+            self._record(found)
             return False
         make_directory(self._store)
-        with sole_writer(self._store), space_needed(self._store, "the model was stored"):
+        with self._writing() as holding, space_needed(self._store, "the model was stored"):
+            # A sample's bad file has a stamp that vouches for it; the second look is to read it again.
+            for blob in found.corrupt:
+                drop_stamp(self._model, blob.sha256)
             # Another run may have ended between the look and the lock.
-            found = survey(self._model, self._lock, self._full, self._workers, self.tally, found.proofs)
+            found = survey(self._model, self._lock, self._policy.proving, self.tally, known=found.proofs)
             for sha256, key in found.proofs.items():
                 write_stamp(self._model, sha256, key)
-            for blob in found.corrupt:
-                quarantine(self._model, self._model.blob(blob.sha256), blob.sha256, self.tally)
             if found.complete:
                 return False
-            self._check_space(found)
+            self._preflight(found)
+            for blob in found.corrupt:
+                quarantine(self._model, self._model.blob(blob.sha256), blob.sha256, self.tally)
             make_directory(self._model.blobs)
-            Fetcher(self._model, sources, patience, self._workers, self.tally).fetch(found.wanted)
+            Fetcher(self._model, sources, patience, self._policy.proving.workers, self.tally).fetch(found.wanted)
+            holding.check()
             publish(self._model, self._lock, self.tally)
+            superseded = garbage.superseded(self._model, self._lock, self._policy.keep_revisions)
+            garbage.collect(self._model, superseded, self.tally)
+            finish(self._model)
         return True
 
-    def verify(self) -> None:
-        """Prove the published revision. Reads only: no source is asked, nothing is written.
+    def verify(self, record: bool) -> None:
+        """Prove the published revision. No source is asked, and nothing but stamps is written.
 
+        :param record: remember what was proved, and that a stamped file is bad after all, so that a run which
+            believes stamps does not pass it.
         :raises StoreError: class ``not_found`` when something is missing or unpublished, ``corrupt_source`` when
             bytes are not what the lock says; the store itself is the source.
         """
         found = self.look()
+        if record:
+            self._record(found)
         if found.corrupt:
             paths = [path for blob in found.corrupt for path in blob.paths]
             raise StoreError(
@@ -134,23 +181,51 @@ class ModelStore:
                 source=self._store,
             )
 
-    def _check_space(self, found: Survey) -> None:
-        """Compare what is to come with the free space, before the first byte."""
-        place = self._store
-        while not os.path.exists(place):
-            place = os.path.dirname(place)
-        system = os.statvfs(place)
-        free = system.f_bavail * system.f_frsize
-        blocks = sum(-(-found.remaining(blob) // system.f_frsize) for blob in found.wanted)
-        needed = blocks * system.f_frsize
-        if needed > free:
-            raise StoreError(
-                "no_space",
-                f"{self._store} needs {needed} bytes for {self._lock.repo} and has {free} free.",
-                "Free some space or choose another store; nothing has been fetched.",
-                bytes_needed=needed,
-                bytes_free=free,
-            )
+    def make_absent(self, check_mode: bool) -> bool:
+        """Remove the locked revision, and what no other revision needs.
+
+        :param check_mode: only predict it.
+        :returns: whether something changed.
+        :raises StoreError: class ``locked`` when a process has one of its files open, or another run writes.
+        """
+        self.before = self.after = describe_current(self._model, ())
+        doomed = garbage.of_revision(self._model, self._lock)
+        is_current = self.previous == self._lock.revision
+        if not doomed and not is_current:
+            return False
+        if is_current:
+            self.after = ""
+        if check_mode:
+            for piece in doomed:
+                self.tally.freed(piece.name, piece.size)
+            return True
+        with self._writing():
+            doomed = garbage.of_revision(self._model, self._lock)
+            garbage.withdraw(self._model, self._lock.revision)
+            garbage.collect(self._model, doomed, self.tally)
+            garbage.remove_empty(self._model)
+        return True
+
+    @contextlib.contextmanager
+    def _writing(self) -> t.Iterator[Holding]:
+        with sole_writer(self._store, self._policy.wait_lock) as holding:
+            self.taken_over = holding.taken_over
+            yield holding
+
+    def _record(self, found: Survey) -> None:
+        """Write down what reading has shown. While another run writes, or where we cannot, the next run reads again."""
+        if not found.proofs and not found.corrupt:
+            return
+        with contextlib.suppress(StoreError, OSError), sole_writer(self._store):
+            for blob in found.corrupt:
+                drop_stamp(self._model, blob.sha256)
+            for sha256, key in found.proofs.items():
+                write_stamp(self._model, sha256, key)
+
+    def _preflight(self, found: Survey) -> None:
+        self.space = preflight.measure(self._model, self._lock, found, self._policy.reserve_bytes)
+        if found.wanted or not found.published:
+            preflight.check(self._model, self._lock, self.space)
 
 
 def open_sources(

@@ -14,7 +14,8 @@ class Tally:
     """Counters of one run; bytes unless said otherwise.
 
     ``bytes_fetched``: received from sources, also those that proved bad. ``bytes_resumed``: kept from an earlier,
-    interrupted run. ``bytes_hashed``: read back from disk to prove them. ``requests`` and ``retries``: numbers.
+    interrupted run, ``resumed_paths`` of these files. ``bytes_hashed``: read back from disk to prove them.
+    ``bytes_freed``: of what ``removed`` names, relative to the model's directory. ``requests``, ``retries``: numbers.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,9 @@ class Tally:
         self.bytes_hashed = 0
         self.requests = 0
         self.retries = 0
+        self.bytes_freed = 0
+        self.resumed_paths: list[str] = []
+        self.removed: list[str] = []
         self.quarantined: list[str] = []
         self.served_by: list[str] = []
 
@@ -31,9 +35,12 @@ class Tally:
         with self._guard:
             self.bytes_fetched += size
 
-    def resumed(self, size: int) -> None:
-        with self._guard:
-            self.bytes_resumed += size
+    def resumed(self, path: str, size: int) -> None:
+        """``size`` bytes of the file ``path`` were there already."""
+        if size:
+            with self._guard:
+                self.bytes_resumed += size
+                self.resumed_paths.append(path)
 
     def hashed(self, size: int) -> None:
         with self._guard:
@@ -58,3 +65,9 @@ class Tally:
         with self._guard:
             if source not in self.served_by:
                 self.served_by.append(source)
+
+    def freed(self, name: str, size: int) -> None:
+        """``name`` is not there any more."""
+        with self._guard:
+            self.removed.append(name)
+            self.bytes_freed += size

@@ -20,8 +20,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import ModelDir
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import ErrorClass, StoreError
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
@@ -93,6 +93,7 @@ class HubSource:
         self._token = token
         self._timeout = stall_timeout
         self._tally = tally
+        self._etags: dict[str, str] = {}
         self._opener = urllib.request.build_opener(_OriginKeepingRedirects(tally))
 
     def locate(self, blob: Blob) -> str:
@@ -113,6 +114,9 @@ class HubSource:
         except BaseException:
             response.close()
             raise
+        if start == 0 or blob.sha256 not in self._etags:
+            # what comes later has to belong to these bytes
+            self._etags[blob.sha256] = response.headers.get("ETag", "")
         return _HubBody(response, start, lambda error: self._broken(blob, error))
 
     def _request(self, blob: Blob, offset: int) -> urllib.request.Request:
@@ -121,6 +125,10 @@ class HubSource:
         request.add_header("Accept-Encoding", "identity")
         if offset:
             request.add_header("Range", f"bytes={offset}-")
+            etag = self._etags.get(blob.sha256, "")
+            # RFC 9110 section 13.1.5: a weak tag (W/"...") must not be sent here
+            if etag.startswith('"'):
+                request.add_header("If-Range", etag)
         if self._token:
             if request.type != "https" and request.host.rpartition(":")[0].strip("[]") not in _LOOPBACK:
                 raise StoreError(

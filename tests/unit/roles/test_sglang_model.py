@@ -43,7 +43,7 @@ def hub() -> t.Iterator[kit.Hub]:
 
 @pytest.fixture
 def drafter_hub() -> t.Iterator[kit.Hub]:
-    with kit.running({"config.json": b"{}", "model.safetensors": kit.noise("drafter", 5000)}, DRAFTER) as running:
+    with kit.running({"config.json": b"{}", "model.safetensors": kit.safetensors("drafter", 5000)}, DRAFTER) as running:
         yield running
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import hashlib
 import json
 import os
@@ -13,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import typing as t
 from pathlib import Path
 
@@ -25,12 +28,14 @@ ROOT = Path(__file__).resolve().parents[4]
 MODULE = ROOT / "plugins/modules/model_snapshot.py"
 SIZE = len(kit.model_files()[kit.SHARD])
 UNIQUE_SIZE = sum(map(len, set(kit.model_files().values())))
+READ_BLOCK = 256 << 10
 Result = dict[str, t.Any]
 
 
-def start(arguments: Result) -> subprocess.Popen[str]:
+def spawn() -> subprocess.Popen[str]:
+    """The module, which waits for its arguments."""
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, str(MODULE)],
         env={**environment, "PYTHONPATH": str(ROOT / "collections")},
         stdin=subprocess.PIPE,
@@ -38,6 +43,10 @@ def start(arguments: Result) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def start(arguments: Result, process: subprocess.Popen[str] | None = None) -> subprocess.Popen[str]:
+    process = process or spawn()
     assert process.stdin is not None
     process.stdin.write(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
     process.stdin.close()
@@ -118,7 +127,7 @@ def test_the_engine_kits_hub_and_its_locks(tmp_path: Path) -> None:
     repository = tmp_path / "hub/tiny/model"
     repository.mkdir(parents=True)
     (repository / "config.json").write_text("{}")
-    (repository / "model.safetensors").write_bytes(kit.noise("weights", 300_000))
+    (repository / "model.safetensors").write_bytes(kit.safetensors("weights", 300_000))
     lock = engine_hub.make_lock(repository, "tiny/model")
     with engine_hub.Hub(tmp_path / "hub") as hub:
         hub.misbehave({"safetensors": {"kind": "reset", "at": 100_000, "times": 1}})
@@ -179,6 +188,12 @@ def test_a_bad_lock_is_refused_before_anything(arguments: Result) -> None:
         ({"retries": -1}, "retries is -1"),
         ({"stall_timeout": 0}, "stall_timeout is 0"),
         ({"store": "models"}, "absolute path"),
+        ({"min_rate": -1}, "min_rate is -1"),
+        ({"reserve_bytes": -1}, "reserve_bytes is -1"),
+        ({"keep_revisions": -1}, "keep_revisions is -1"),
+        ({"wait_lock": -1}, "wait_lock is -1"),
+        ({"verify_age_max": -0.5}, "verify_age_max is -0.5"),
+        ({"verify_age_max": "nan"}, "verify_age_max is nan"),
         ({"sources": []}, "at least one"),
         ({"sources": None}, "sources"),
         ({"sources": [{"type": "hub"}]}, "url"),
@@ -230,6 +245,148 @@ def test_a_killed_run_is_resumed_at_the_byte(arguments: Result, hub: kit.Hub, st
     assert hub.sent() == resumed["bytes_fetched"] == UNIQUE_SIZE - offset
     assert resumed["bytes_resumed"] == offset
     assert (Path(resumed["path"]) / kit.SHARD).read_bytes() == hub.files[kit.SHARD]
+
+
+def on_disk(model: Path) -> int:
+    """Bytes of the model that have come, whole files and parts."""
+    size = 0
+    for folder in (model / "blobs", model / "blobs/.part"):
+        for entry in os.scandir(folder) if folder.exists() else ():
+            # it may have been renamed since
+            with contextlib.suppress(FileNotFoundError):
+                size += entry.stat().st_size if entry.is_file() else 0
+    return size
+
+
+def test_fifty_kills_cost_a_block_each_and_leave_nothing(arguments: Result, hub: kit.Hub) -> None:
+    """kill -9 at 50 random points of the transfer, and some before and after it."""
+    model = Path(arguments["store"], "models--org--model")
+    rate, kills = 2_000_000, 50
+    for path in hub.files:
+        hub.misbehave(path, *[kit.dripping(rate)] * kills)
+    points = sorted(random.sample(range(UNIQUE_SIZE), kills))
+    killed = 0
+    process = spawn()
+    for point in points:
+        upcoming = spawn()
+        try:
+            start({**arguments, "workers": 2, "retries": 0}, process)
+            while process.poll() is None and on_disk(model) < point:
+                time.sleep(0.001)
+        finally:
+            process.kill()
+            process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        process = upcoming
+    hub.faults.clear()
+    done = finish(start(arguments, process))
+    said = f"{killed} of {kills} were killed, at {points}; {hub.sent()} bytes sent for {UNIQUE_SIZE}"
+    assert killed >= kills * 0.9, said
+    assert hub.sent() <= UNIQUE_SIZE + kills * READ_BLOCK, said
+    assert done["bytes_resumed"] + done["bytes_fetched"] <= UNIQUE_SIZE
+    for path, content in hub.files.items():
+        assert Path(done["path"], path).read_bytes() == content
+    names = {str(entry.relative_to(model)) for entry in model.rglob("*") if entry.is_file() and not entry.is_symlink()}
+    blobs = {hashlib.sha256(content).hexdigest() for content in hub.files.values()}
+    assert {name for name in names if ".stamp/" not in name} == {f"blobs/{blob}" for blob in blobs} | {"refs/main"}
+    assert {name for name in names if ".stamp/" in name} <= {f"blobs/.stamp/{blob}" for blob in blobs}
+    assert not (model / ".publishing").exists()
+    assert [entry.name for entry in Path(arguments["store"]).iterdir() if entry != model] == [".lock"]
+
+
+def test_check_mode_tells_the_state_of_each_file(arguments: Result, hub: kit.Hub) -> None:
+    done = run(arguments)
+    assert done["files_state"] == {"present": 0, "missing": 6, "partial": 0, "corrupt": 0, "suspect": 0}
+    assert (done["previous_revision"], done["removed"], done["bytes_freed"]) == (None, [], 0)
+    model = Path(arguments["store"], "models--org--model")
+    first, second = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+    blob = (model / "current" / first).resolve()
+    content = blob.read_bytes()
+    blob.unlink()
+    (model / "blobs/.part").mkdir(exist_ok=True)
+    (model / "blobs/.part" / blob.name).write_bytes(content[:1000])
+    (model / "current" / second).resolve().touch()
+    (model / "current/tokenizer/nested/vocab.txt").resolve().write_bytes(b"short")
+    (model / "current/config.json").resolve().unlink()
+    before = kit.listing(model.parent)
+    hub.forget()
+    told = run(arguments, _ansible_check_mode=True, reserve_bytes=10**15)
+    assert kit.listing(model.parent) == before
+    assert hub.asked == []
+    assert told["files_state"] == {"present": 1, "missing": 2, "partial": 1, "corrupt": 1, "suspect": 1}
+    assert told["missing"] == ["config.json", "copy/of config.json", first]
+    assert told["partial"] == [{"path": first, "have": 1000, "size": len(content)}]
+    assert (told["corrupt"], told["suspect"]) == (["tokenizer/nested/vocab.txt"], [second])
+    assert told["bytes_to_fetch"] == len(content) - 1000 + 20_000 + 21
+    assert told["bytes_hashed"] == 0
+    assert (told["failed"], told["error_class"], told["space"]["enough"]) == (True, "no_space", False)
+    assert told["space"]["needed"] > 10**15 > told["space"]["free"] > 0
+    predicted = run(arguments, _ansible_check_mode=True)
+    assert (predicted["changed"], predicted["space"]["enough"], predicted["verified"]) == (True, True, None)
+    assert "; 1 would be read" in predicted["msg"]
+    mended = run(arguments)
+    assert (mended["changed"], mended["resumed"], mended["bytes_resumed"]) == (True, [first], 1000)
+    assert (mended["suspect"], mended["files_state"]["present"]) == ([], 2)
+    assert mended["previous_revision"] == kit.REVISION
+
+
+def test_what_was_proved_when_is_told(arguments: Result, hub: kit.Hub) -> None:
+    began = time.time() - 1
+    done = run(arguments)
+    when = datetime.datetime.fromisoformat(done["oldest_verification"].replace("Z", "+00:00")).timestamp()
+    assert began - 1 <= when <= time.time()
+    time.sleep(2)
+    for verify in ("sample", "full"):
+        result = run(arguments, verify=verify)
+        assert (result["changed"], result["verified"]) == (False, verify)
+        assert result["oldest_verification"] >= done["oldest_verification"]
+    assert result["bytes_hashed"] == UNIQUE_SIZE
+    assert result["oldest_verification"] > done["oldest_verification"]
+    believed = run(arguments, verify_age_max=0.5)
+    assert (believed["bytes_hashed"], believed["oldest_verification"]) == (0, result["oldest_verification"])
+    assert run(arguments, verify_age_max=0)["bytes_hashed"] == UNIQUE_SIZE
+
+
+def test_absent(arguments: Result, hub: kit.Hub) -> None:
+    done = run(arguments)
+    absent = {"state": "absent", "sources": None}
+    with Path(done["path"], kit.SHARD).open("rb"):
+        refused = run(arguments, **absent)
+    assert (refused["error_class"], refused["pids"], refused["changed"]) == ("locked", [os.getpid()], False)
+    predicted = run(arguments, **absent, _ansible_check_mode=True, _ansible_diff=True)
+    assert Path(done["path"]).exists()
+    removed = run(arguments, **absent, _ansible_diff=True)
+    for name in ("changed", "removed", "bytes_freed", "diff"):
+        assert removed[name] == predicted[name]
+    assert (removed["changed"], removed["bytes_freed"]) == (True, UNIQUE_SIZE)
+    assert (removed["diff"]["before"], removed["diff"]["after"]) == (done["diff"]["after"], "")
+    assert (removed["verified"], removed["oldest_verification"]) == (None, None)
+    assert os.listdir(arguments["store"]) == [".lock"]
+    again = run(arguments, **absent)
+    assert (again["changed"], again["removed"]) == (False, [])
+    assert again["msg"].endswith("is not there")
+
+
+def test_a_run_waits_for_the_other_one(arguments: Result, hub: kit.Hub) -> None:
+    release = threading.Event()
+    hub.misbehave(kit.SHARD, kit.held_after(1000, release))
+    one = start(arguments)
+    other = spawn()
+    try:
+        kit.wait_until(lambda: bool(hub.sent(kit.SHARD)))
+        start({**arguments, "wait_lock": 60}, other)
+        time.sleep(1)
+        assert other.poll() is None
+        release.set()
+        assert finish(one)["changed"] is True
+        waited = finish(other)
+        assert (waited["changed"], waited["bytes_fetched"]) == (False, 0)
+    finally:
+        release.set()
+        for process in (one, other):
+            process.kill()
+            process.wait()
+    assert hub.sent() == UNIQUE_SIZE
 
 
 def test_two_runs_at_once(arguments: Result, hub: kit.Hub) -> None:

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot import Survey
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, Verify
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
 
@@ -35,8 +36,11 @@ class Subject:
         self.stall_timeout = 20.0
         self.patience = Patience(retries=3, first_wait=0.01)
 
-    def open(self, full: bool = False, workers: int = 2) -> ModelStore:
-        return ModelStore(str(self.root), parse_lock(self.document), full, workers)
+    def open(
+        self, verify: Verify = "stamp", workers: int = 2, age_max: float | None = None, **policy: t.Any
+    ) -> ModelStore:
+        proving = Proving(verify, age_max, workers)
+        return ModelStore(str(self.root), parse_lock(self.document), Policy(proving, **policy))
 
     def present(self, *sources: dict[str, str], store: ModelStore | None = None) -> tuple[bool, ModelStore]:
         store = store or self.open()
@@ -61,6 +65,22 @@ class Subject:
         """Leave what an interrupted run leaves."""
         self.part(path).parent.mkdir(parents=True, exist_ok=True)
         self.part(path).write_bytes(self.hub.files[path][:have])
+
+    def interrupted_part(self, content: bytes) -> None:
+        """Leave what a run with another lock leaves when it is interrupted."""
+        part = self.model / "blobs/.part" / hashlib.sha256(content).hexdigest()
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+
+    def add_revision(self, folder: Path, revision: str, files: dict[str, bytes], **policy: t.Any) -> ModelStore:
+        """Publish another revision, from a folder that it writes first."""
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+        self.document = kit.lock_of(files, revision)
+        store = self.open(**policy)
+        self.present({"type": "path", "path": str(folder)}, store=store)
+        return store
 
     def assert_whole(self) -> None:
         """Every file is readable under its name with its content, and readers find the revision."""

@@ -28,14 +28,22 @@ def noise(seed: str, size: int) -> bytes:
     return hashlib.shake_256(seed.encode()).digest(size)
 
 
+def safetensors(seed: str, size: int) -> bytes:
+    """A weight file of ``size`` bytes with one tensor."""
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}'
+    data = size - 8 - len(header % (size, size))
+    filled = (header % (data, data)).ljust(size - 8 - data)
+    return len(filled).to_bytes(8, "little") + filled + noise(seed, data)
+
+
 def model_files() -> dict[str, bytes]:
     """A small model: two shards, equal files, a nested path with a blank, an empty file."""
     return {
         "config.json": b'{"model_type": "toy"}',
         "copy/of config.json": b'{"model_type": "toy"}',
         "empty.txt": b"",
-        "model-00001-of-00002.safetensors": noise("first", 700_000),
-        "model-00002-of-00002.safetensors": noise("second", 900_000),
+        "model-00001-of-00002.safetensors": safetensors("first", 700_000),
+        "model-00002-of-00002.safetensors": safetensors("second", 900_000),
         "tokenizer/nested/vocab.txt": noise("vocab", 20_000),
     }
 
@@ -154,6 +162,13 @@ def flipped(answer: Answer) -> None:
     answer.body(answer.start(content))
 
 
+def zeroed(answer: Answer) -> None:
+    """A page of the file is zeros; the length is right."""
+    middle = len(answer.content) // 2
+    content = answer.content[:middle] + bytes(8192) + answer.content[middle + 8192 :]
+    answer.body(answer.start(content))
+
+
 def shortened(answer: Answer) -> None:
     """A file that lacks its end, served as if that were all."""
     answer.body(answer.start(answer.content[:-100]))
@@ -203,6 +218,15 @@ def range_shifted(answer: Answer) -> None:
     answer.body(rest)
 
 
+def range_lied_about(answer: Answer) -> None:
+    """The extent that was asked for, with bytes from a wrong offset in it."""
+    size = len(answer.content)
+    rest = answer.content[answer.offset - 10 : size - 10]
+    extent = f"bytes {answer.offset}-{size - 1}/{size}"
+    answer.headers(206, {"Content-Length": str(len(rest)), "Content-Range": extent})
+    answer.body(rest)
+
+
 def range_of_other_file(answer: Answer) -> None:
     """A range whose total contradicts the lock."""
     rest = answer.content[answer.offset :]
@@ -220,6 +244,19 @@ def held_after(size: int, release: threading.Event) -> Fault:
         answer.body(rest[:size])
         release.wait(60)
         answer.body(rest[size:])
+
+    return fault
+
+
+def dripping(rate: int) -> Fault:
+    """The honest file at a number of bytes per second."""
+
+    def fault(answer: Answer) -> None:
+        rest = answer.start()
+        step = max(1, min(16 << 10, rate // 20))
+        for offset in range(0, len(rest), step):
+            answer.body(rest[offset : offset + step])
+            time.sleep(step / rate)
 
     return fault
 
@@ -249,6 +286,9 @@ def running(files: dict[str, bytes], repo: str = REPO, revision: str = REVISION)
             wanted = _RANGE.match(self.headers.get("Range", ""))
             content = hub.files.get(path)
             queued = hub.faults.get(path)
+            condition = self.headers.get("If-Range")
+            if condition is not None and condition != f'"{hashlib.sha256(content or b"").hexdigest()}"':
+                wanted = None
             answer = Answer(self, asked, content or b"", int(wanted[1]) if wanted else 0, wanted is not None)
             with contextlib.suppress(ConnectionError):
                 if queued:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
+from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Pace, Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
 from ansible_collections.inferops.serving.plugins.module_utils._store.store import open_sources, read_token
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
@@ -39,8 +39,9 @@ def failing(subject: Subject, *sources: dict[str, str], workers: int = 2) -> Sto
     return failure.value
 
 
-def test_a_flipped_byte_is_named_kept_aside_and_not_published(subject: Subject) -> None:
-    subject.hub.misbehave(kit.SHARD, kit.flipped)
+@pytest.mark.parametrize("damage", [kit.flipped, kit.zeroed])
+def test_wrong_bytes_are_named_kept_aside_and_not_published(subject: Subject, damage: kit.Fault) -> None:
+    subject.hub.misbehave(kit.SHARD, damage)
     error = failing(subject)
     assert error.error_class == "corrupt_source"
     kept = subject.model / "quarantine" / subject.sha256(kit.SHARD)
@@ -167,6 +168,132 @@ def test_a_range_from_another_offset_is_not_spliced_in(subject: Subject) -> None
     asked = [request for request in subject.hub.asked if request.path == kit.SHARD]
     assert [request.headers.get("Range") for request in asked] == ["bytes=345678-", None]
     assert store.tally.quarantined == []
+
+
+def test_a_range_that_is_lied_about_is_found_by_its_digest(subject: Subject) -> None:
+    subject.interrupted(kit.SHARD, 345_678)
+    subject.hub.misbehave(kit.SHARD, kit.range_lied_about)
+    _changed, store = subject.present()
+    subject.assert_whole()
+    assert len(store.tally.quarantined) == 1, "the file is fetched again, from its start"
+    assert subject.hub.sent(kit.SHARD) == SIZE - 345_678 + SIZE
+
+
+def test_the_rest_is_asked_for_of_the_same_file_only(subject: Subject) -> None:
+    """A file that is another one at the source meanwhile comes whole, not as the end of a mixture."""
+    before = subject.hub.files[kit.SHARD]
+
+    def then_another(answer: kit.Answer) -> None:
+        subject.hub.files[kit.SHARD] = kit.safetensors("another", SIZE)
+        kit.closed_after(300_000)(answer)
+
+    def then_the_first_again(answer: kit.Answer) -> None:
+        kit.closed_after(200_000)(answer)
+        subject.hub.files[kit.SHARD] = before
+
+    subject.hub.misbehave(kit.SHARD, then_another, then_the_first_again)
+    subject.present()
+    subject.assert_whole()
+    asked = [request.headers for request in subject.hub.asked if request.path == kit.SHARD]
+    assert [headers.get("Range") for headers in asked[:2]] == [None, "bytes=300000-"]
+    assert asked[1]["If-Range"] == f'"{subject.sha256(kit.SHARD)}"'
+    assert subject.hub.asked[0].headers.get("If-Range") is None
+
+
+def test_a_weak_tag_and_a_part_of_an_earlier_run_set_no_condition(subject: Subject) -> None:
+    def weakly(answer: kit.Answer) -> None:
+        answer.headers(200, {"Content-Length": str(SIZE), "ETag": 'W/"about"'})
+        answer.body(answer.content[:300_000])
+
+    subject.hub.misbehave(kit.SHARD, weakly)
+    subject.interrupted("model-00001-of-00002.safetensors", 1000)
+    subject.present()
+    subject.assert_whole()
+    assert [request.headers.get("If-Range") for request in subject.hub.asked if "Range" in request.headers] == [
+        None
+    ] * 2
+
+
+@pytest.mark.parametrize("damage", [None, kit.flipped])
+def test_a_tag_is_not_believed(subject: Subject, damage: kit.Fault | None) -> None:
+    """Neither a wrong one against good bytes nor the right one for bad bytes."""
+
+    def tagged(answer: kit.Answer) -> None:
+        tag = subject.sha256(kit.SHARD) if damage else "0" * 64
+        content = answer.content if damage is None else answer.content[:-1] + b"?"
+        answer.headers(200, {"Content-Length": str(SIZE), "ETag": f'"{tag}"', "X-Linked-Etag": f'"{tag}"'})
+        answer.body(content)
+
+    subject.hub.misbehave(kit.SHARD, tagged)
+    if damage:
+        assert failing(subject).error_class == "corrupt_source"
+    else:
+        subject.present()
+        subject.assert_whole()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error_class"), [(401, "auth"), (404, "not_found"), (500, "network"), (None, "network")]
+)
+def test_a_partial_model_is_no_success(subject: Subject, fault: int | None, error_class: str) -> None:
+    """Whatever keeps the source from answering, only the lock says what is complete."""
+    subject.interrupted(kit.SHARD, 1000)
+    subject.interrupted("config.json", len(subject.hub.files["config.json"]))
+    url = subject.hub.url
+    if fault is None:
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as closed:
+            url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    else:
+        for path in subject.hub.files:
+            subject.hub.misbehave(path, *[kit.status(fault)] * 10)
+    assert failing(subject, {"type": "hub", "url": url}).error_class == error_class
+    assert subject.part(kit.SHARD).stat().st_size == 1000
+
+
+def test_a_failure_leaves_what_was_published_before(subject: Subject) -> None:
+    """The next revision fails in every way; readers keep the one before."""
+    subject.present()
+    newer = {**subject.hub.files, kit.SHARD: kit.safetensors("newer", SIZE)}
+    document, subject.document = subject.document, kit.lock_of(newer, "f" * 40)
+    for fault in (kit.flipped, kit.shortened, kit.closed_after(1000), kit.reset_after(1000), kit.status(401)):
+        with kit.running(newer, revision="f" * 40) as hub:
+            hub.misbehave(kit.SHARD, *[fault] * 10)
+            with pytest.raises(StoreError):
+                subject.present({"type": "hub", "url": hub.url})
+        subject.assert_whole()
+    subject.document = document
+    assert not subject.present()[0]
+
+
+def test_a_connection_that_is_too_slow_counts_as_dead(subject: Subject) -> None:
+    subject.patience = Patience(retries=3, first_wait=0.01, min_rate=200_000, rate_window=0.4)
+    subject.hub.misbehave(kit.SHARD, kit.dripping(50_000))
+    began = time.monotonic()
+    _changed, store = subject.present()
+    subject.assert_whole()
+    assert store.tally.retries == 1
+    assert time.monotonic() - began < SIZE / 50_000 / 2
+    assert store.tally.bytes_fetched == sum(map(len, set(subject.hub.files.values()))), "no byte came twice"
+
+
+def test_a_source_that_stays_too_slow_is_left_for_the_next_one(subject: Subject) -> None:
+    subject.patience = Patience(retries=1, first_wait=0.01, min_rate=200_000, rate_window=0.2)
+    subject.hub.misbehave(kit.SHARD, *[kit.dripping(50_000)] * 2)
+    with kit.running(subject.hub.files) as second:
+        subject.present({"type": "hub", "url": subject.hub.url}, {"type": "hub", "url": second.url})
+        assert kit.SHARD in [asked.path for asked in second.asked]
+        assert [asked.headers.get("Range") is None for asked in second.asked if asked.path == kit.SHARD] == [False]
+    subject.assert_whole()
+
+
+def test_the_pace_is_an_average_of_the_time_spent_waiting() -> None:
+    pace = Pace(Patience(retries=0, min_rate=100, rate_window=10))
+    assert pace.too_slow(0, 9.9) is None, "the window is not over"
+    assert pace.too_slow(1000, 0.1) is None, "100 a second are enough"
+    assert pace.too_slow(999, 10) == pytest.approx(99.9)
+    assert pace.too_slow(1000, 10) is None, "each window is judged by itself"
+    unlimited = Pace(Patience(retries=0, min_rate=0, rate_window=10))
+    assert unlimited.too_slow(0, 1000) is None
 
 
 def test_a_refused_range_is_asked_whole(subject: Subject) -> None:
@@ -367,6 +494,40 @@ def test_too_little_space_is_found_before_the_first_byte(subject: Subject, small
     error = failing(subject)
     assert error.error_class == predicted.value.error_class == "no_space"
     assert error.facts["bytes_needed"] > 1_620_000 > 800_000 >= error.facts["bytes_free"]
+    assert subject.hub.asked == []
+
+
+def test_the_reserve_stays_free(subject: Subject, small_disk: Path) -> None:
+    store = subject.open(reserve_bytes=3_000_000)
+    with pytest.raises(StoreError) as failure:
+        subject.present(store=store)
+    assert failure.value.error_class == "no_space"
+    assert failure.value.facts["bytes_needed"] > 1_620_000 + 3_000_000
+    assert store.space is not None
+    assert not store.space.enough
+    assert subject.hub.asked == []
+    assert subject.present(store=subject.open(reserve_bytes=2_000_000))[0]
+    assert not subject.present(store=subject.open(reserve_bytes=3_000_000))[0], "nothing is to come, nothing is refused"
+
+
+def test_too_few_inodes_are_found_before_the_first_byte(subject: Subject) -> None:
+    subject.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=20", "tmpfs", str(subject.root)], check=True)
+    try:
+        with pytest.raises(StoreError, match=r"needs \d+ inodes for org/model and has \d+ free") as failure:
+            subject.present()
+        assert failure.value.error_class == "no_space"
+        assert subject.hub.asked == []
+    finally:
+        subprocess.run(["umount", str(subject.root)], check=True)
+
+
+def test_a_store_that_cannot_be_written_to_is_found_before_the_first_byte(subject: Subject, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(OSError, match="Read-only file system"):
+        subject.present()
+    with pytest.raises(OSError, match="Read-only file system; nothing has been fetched"):
+        subject.open().check_present()
     assert subject.hub.asked == []
 
 

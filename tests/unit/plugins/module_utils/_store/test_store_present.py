@@ -68,7 +68,7 @@ def test_looking_writes_nothing(subject: Subject) -> None:
     assert not subject.root.exists()
     subject.interrupted(kit.SHARD, 1000)
     before = kit.listing(subject.root)
-    store = subject.open(full=True)
+    store = subject.open("full")
     assert store.check_present()
     assert kit.listing(subject.root) == before
     assert subject.hub.asked == []
@@ -141,7 +141,7 @@ def test_rot_under_a_valid_stamp_needs_a_full_look_and_is_mended_by_it(subject: 
     forged["key"].update(ctime_ns=status.st_ctime_ns, mtime_ns=status.st_mtime_ns, inode=status.st_ino)
     stamp.write_text(json.dumps(forged))
     assert not subject.present()[0]
-    assert subject.present(store=subject.open(full=True))[0]
+    assert subject.present(store=subject.open("full"))[0]
     subject.assert_whole()
 
 
@@ -247,14 +247,14 @@ def test_another_store_is_a_source_that_is_not_believed(subject: Subject, tmp_pa
 
 def test_verify_reads_only_and_tells_what_is_wrong(subject: Subject) -> None:
     with pytest.raises(StoreError, match=r"lacks config\.json, copy/of config\.json") as failure:
-        subject.open().verify()
+        subject.open().verify(record=False)
     assert failure.value.error_class == "not_found"
     subject.present()
-    subject.open(full=True).verify()
+    subject.open("full").verify(record=False)
     edit_keeping_mtime(subject.blob(kit.SHARD))
     before = kit.listing(subject.root)
     with pytest.raises(StoreError, match=f"not what the lock says: {kit.SHARD}") as failure:
-        subject.open().verify()
+        subject.open().verify(record=False)
     assert failure.value.error_class == "corrupt_source"
     assert kit.listing(subject.root) == before
 
