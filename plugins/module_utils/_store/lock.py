@@ -155,7 +155,7 @@ def is_sha256(digest: t.Any) -> bool:
 
 def _header_problems(document: dict[str, t.Any]) -> list[str]:
     problems = []
-    if not _is_number(document.get("format")) or document["format"] != FORMAT:
+    if not is_number(document.get("format")) or document["format"] != FORMAT:
         problems.append(f"format is {document.get('format')!r}, this release reads {FORMAT}")
     if not is_repo(document.get("repo")):
         problems.append(f"repo is {document.get('repo')!r}, not a Hub name such as org/name")
@@ -174,7 +174,7 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     unsafe = path_problem(path)
     if unsafe:
         problems.append(f"files[{number}]: path {path!r} {unsafe}")
-    if not _is_number(entry.get("size")) or entry["size"] < 0:
+    if not is_number(entry.get("size")) or entry["size"] < 0:
         problems.append(f"files[{number}] ({path!r}): size is {entry.get('size')!r}, not a number of bytes")
     if not is_sha256(entry.get("sha256")):
         problems.append(f"files[{number}] ({path!r}): sha256 is not 64 lower-case hex digits")
@@ -185,7 +185,7 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     return problems
 
 
-def _is_number(value: t.Any) -> bool:
+def is_number(value: t.Any) -> bool:
     """Whether JSON had a whole number there; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -21,6 +21,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.hub_api im
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import (
     FORMAT,
     is_commit,
+    is_number,
     is_repo,
     is_sha256,
     parse_lock,
@@ -139,10 +140,11 @@ class _Maker:
             self._bad("lock_invalid", f"{path} is a {entry.get('type')!r}, not a file")
             return None
         source = large if isinstance(large, dict) else entry
-        size, digest = source.get("size"), source.get("oid")
+        size: t.Any = source.get("size")
+        digest = source.get("oid")
         if any(_is_hidden(value) for value in (digest, entry.get("xetHash"))):
             self._bad("auth", f"{path} has a redacted hash")
-        elif type(size) is not int or size < 0 or entry.get("size") != size:
+        elif not is_number(size) or size < 0 or entry.get("size") != size:
             self._bad("corrupt_source", f"{path} has the size {entry.get('size')!r} in the tree, and {size!r}")
         elif not (is_commit(digest) if source is entry else is_sha256(digest)):
             self._bad("corrupt_source", f"{path} has no hash in the tree but {digest!r}")

@@ -14,6 +14,8 @@ from __future__ import annotations
 import json
 import typing as t
 
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import is_number
+
 SUFFIX = ".safetensors"
 #: Bytes before the header.
 PREFIX = 8
@@ -78,4 +80,4 @@ def _is_tensor(entry: t.Any) -> bool:
 
 
 def _are_numbers(values: t.Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+    return isinstance(values, list) and all(is_number(value) and value >= 0 for value in values)

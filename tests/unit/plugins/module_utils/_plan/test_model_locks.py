@@ -35,8 +35,8 @@ def host(site: Path, **variables: Any) -> dict[str, Any]:
 
 
 def test_each_lock_once_where_the_plan_looks_for_it(site: Path) -> None:
-    hosts = [host(site, target="org/target", drafter="org/draft") for _ in range(1000)]
-    draft, target = models_to_lock([*hosts, host(site)])
+    one = host(site, target="org/target", drafter="org/draft")
+    draft, target = models_to_lock([one, host(site), *[one] * 1000])
     assert (target.repo, target.revision, target.tensors) == ("org/target", "main", False)
     assert target.dest == str(site.parent / "locks/org--target.json")
     assert (draft.repo, draft.tensors) == ("org/draft", True)
