@@ -17,7 +17,7 @@ DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
-.PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration verdicts docs package requirements
+.PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration verdicts bench docs package requirements
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -99,6 +99,11 @@ MODELS ?= tests/fixtures/verdicts/models
 
 verdicts: env  ## the planner's verdicts against recorded ones of the real server: make verdicts VERDICTS=file.jsonl.gz
 	@python tools/verdicts.py $(VERDICTS) $(MODELS)
+
+ENGINE ?=
+
+bench: env  ## the plan's speed beside its peers, about ten minutes: make bench ENGINE=/path/to/venv/bin/python
+	@python tools/bench.py $(if $(ENGINE),--engine $(ENGINE))
 
 docs: env  ## write docs/rules.md from the rule data
 	@python tools/rules_doc.py

@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.inferops.serving.plugins.module_utils._plan import report
 from ansible_collections.inferops.serving.plugins.module_utils._plan.fleet import FleetPlan, plan_fleet
-from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, HostPlan, plan_host
+from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, plan_host
 from ansible_collections.inferops.serving.plugins.module_utils._plan.places import Locate
 from ansible_collections.inferops.serving.plugins.module_utils._plan.plan_file import plan_text, saved_text, write_plan
 from ansible_collections.inferops.serving.plugins.plugin_utils._origin import origin
@@ -39,7 +39,11 @@ class ActionModule(ActionBase):
         variables = task_vars or {}
         hosts = [str(host) for host in self._task.args.get("hosts") or variables["ansible_play_hosts_all"]]
         hostvars = variables["hostvars"]
-        fleet = plan_fleet([_plan(host, hostvars[host]) for host in hosts], lambda host: _locate(hostvars, host))
+        # read once for all that follows: Ansible puts a host's variables together anew each time it is asked
+        written = {host: hostvars.raw_get(host) for host in hosts}
+        reader = _Reader(self._templar.copy_with_new_env(), hostvars)
+        plans = [plan_host(host, *reader.read(raw)) for host, raw in written.items()]
+        fleet = plan_fleet(plans, lambda host: _locate(written[host]))
         result.update(
             changed=False,
             refused=bool(fleet.stopping),
@@ -51,7 +55,7 @@ class ActionModule(ActionBase):
             self._display.display(result["report"])
             self._save(result, variables)
         elif boolean(self._task.args.get("refuse", True)):
-            raise AnsibleActionFail(message=result["report"], obj=_first_value(fleet, hostvars), result=result)
+            raise AnsibleActionFail(message=result["report"], obj=_first_value(fleet, written), result=result)
         return result
 
     def _save(self, result: dict[str, t.Any], variables: t.Mapping[str, t.Any]) -> None:
@@ -74,17 +78,39 @@ class ActionModule(ActionBase):
             result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
 
 
-def _plan(host: str, variables: t.Mapping[str, t.Any]) -> HostPlan:
-    values: dict[str, t.Any] = {}
-    unreadable: dict[str, str] = {}
-    for name in (*DEFAULTS, *_ABOUT_THE_HOST):
-        if name not in variables:
-            continue
-        try:
-            values[name] = _plain(variables[name])
-        except AnsibleError as exc:
-            unreadable[name] = str(exc)
-    return plan_host(host, values, unreadable)
+class _Reader:
+    """The variables of one host after the other, templated.
+
+    One templar serves all hosts: ``hostvars[host]`` would make a Jinja environment for each. A value without a template
+    is the same object for all hosts of its group, and is read once.
+    """
+
+    def __init__(self, templar: t.Any, hostvars: t.Any) -> None:
+        self._templar = templar
+        self._hostvars = hostvars
+        self._same: dict[int, tuple[bool, t.Any]] = {}
+
+    def read(self, written: t.Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, str]]:
+        """What can be read, and why the others cannot. The caller keeps what is written until the last host."""
+        # a host's variables as Ansible hands them out lack hostvars, which they may well refer to
+        self._templar.available_variables = {**written, "hostvars": self._hostvars}
+        values: dict[str, t.Any] = {}
+        unreadable: dict[str, str] = {}
+        for name in (*DEFAULTS, *_ABOUT_THE_HOST):
+            if name in written:
+                try:
+                    values[name] = self._value(written[name])
+                except AnsibleError as exc:
+                    unreadable[name] = str(exc)
+        return values, unreadable
+
+    def _value(self, written: t.Any) -> t.Any:
+        known = self._same.get(id(written))
+        if known is None:
+            differs = self._templar.is_template(written)
+            known = self._same[id(written)] = (differs, None if differs else _plain(self._templar.template(written)))
+        differs, value = known
+        return _plain(self._templar.template(written)) if differs else value
 
 
 def _plain(value: t.Any) -> t.Any:
@@ -96,10 +122,8 @@ def _plain(value: t.Any) -> t.Any:
     return value
 
 
-def _locate(hostvars: t.Any, host: str) -> Locate:
+def _locate(raw: t.Mapping[str, t.Any]) -> Locate:
     # the raw variables: a templated value may have lost the place it was written at
-    raw = hostvars.raw_get(host)
-
     def place(variable: str, key: str | None) -> str | None:
         return origin(_written(raw, variable, key))
 
@@ -115,10 +139,10 @@ def _written(raw: t.Mapping[str, t.Any], variable: str, key: str | None) -> t.An
     return next((one for name, one in value.items() if str(name) == key), None)
 
 
-def _first_value(fleet: FleetPlan, hostvars: t.Any) -> t.Any:
+def _first_value(fleet: FleetPlan, written: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Any:
     """The operator's value that Ansible shows with its source line: that of the first stopping problem."""
     problem = fleet.stopping[0]
-    raw = hostvars.raw_get(problem.hosts[0])
+    raw = written[problem.hosts[0]]
     for key in problem.finding.keys:
         variable, inner = (key, None) if key.startswith("sglang_") else ("sglang_server_args", key)
         value = _written(raw, variable, inner)

@@ -98,7 +98,6 @@ class HostPlan:
             "server": self.server,
             "filled": dict(self.filled),
             "resolved": dict(self.report.resolved) if self.report else {},
-            "findings": [finding.as_dict() for finding in self.findings],
         }
 
 

@@ -72,10 +72,7 @@ def _hosts(saved: str) -> dict[str, t.Any]:
 
 
 def _portable(plan: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The plan without paths of this controller: the locks' digests and revisions say what was locked.
-
-    Of the findings the rules remain, since their sentences may hold such paths.
-    """
+    """The plan without paths of this controller: the locks' digests and revisions say what was locked."""
     engine, model = plan["engine"], plan["model"]
     return {
         **plan,
@@ -84,5 +81,4 @@ def _portable(plan: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
             **model,
             "models": [{key: value for key, value in one.items() if key != "lock"} for one in model["models"]],
         },
-        "findings": [{key: finding[key] for key in ("rule", "outcome", "keys")} for finding in plan["findings"]],
     }

@@ -52,6 +52,11 @@ def summary(fleet: FleetPlan) -> str:
     return "\n\n".join(parts)
 
 
+def everything(fleet: FleetPlan) -> str:
+    """Every finding, worst first, whether it stops a run or not."""
+    return "\n\n".join(_problem(problem) for problem in _worst_first(fleet.problems))
+
+
 def _worst_first(problems: t.Iterable[Problem]) -> list[Problem]:
     order = list(_OUTCOMES)
     return sorted(problems, key=lambda problem: order.index(problem.finding.outcome))

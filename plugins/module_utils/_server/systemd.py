@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
-"""Words as systemd reads them back: ExecStart arguments and the lines of an environment file.
+"""Words as systemd reads them: ExecStart arguments and the lines of an environment file written, words read back.
 
 The rules are those of systemd.service(5), "Command lines", systemd.syntax(7), "Quoting", and systemd.exec(5),
 "EnvironmentFile".
@@ -17,6 +17,8 @@ import typing as t
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # In these no character means anything to systemd, but for the percent sign that is doubled everywhere.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([0-7]{3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "s": " ", "t": "\t", "v": "\v"}
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
@@ -31,6 +33,54 @@ def exec_start(words: t.Sequence[str]) -> str:
     if not words[0].startswith("/") or "$" in words[0]:
         raise ValueError(f"the program is an absolute path without a dollar sign, not {words[0]!r}")
     return " ".join(_quoted(word) for word in words)
+
+
+def read_words(text: str) -> list[str]:
+    """The words of a setting such as ExecStart= or Environment=, without quotes and escapes.
+
+    Specifiers and variables (``%i``, ``$NAME``) are left as they stand.
+
+    :raises ValueError: a quote is not closed, or an escape names no character.
+    """
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    place = 0
+    while place < len(text):
+        char = text[place]
+        if char == "\\":
+            found = _ESCAPE.match(text, place)
+            if found is None:
+                raise ValueError("a backslash ends the line")
+            word = (word or "") + _escaped(found)
+            place = found.end()
+            continue
+        place += 1
+        if quote:
+            if char == quote:
+                quote = ""
+            else:
+                word = (word or "") + char
+        elif char in "\"'":
+            quote, word = char, word or ""
+        elif char not in " \t\n\r":
+            word = (word or "") + char
+        elif word is not None:
+            words.append(word)
+            word = None
+    if quote:
+        raise ValueError("a quote is not closed")
+    return words if word is None else [*words, word]
+
+
+def _escaped(found: re.Match[str]) -> str:
+    byte, octal, short, long, char = found.groups()
+    if char is not None:
+        return _ESCAPED.get(char, char)
+    number = int(octal, 8) if octal else int(byte or short or long, 16)
+    if number == 0 or number > 0x10FFFF or 0xD800 <= number < 0xE000:
+        raise ValueError("an escape names no character")
+    return chr(number)
 
 
 def environment_file(variables: t.Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import re
 import shlex
@@ -15,7 +16,9 @@ import typing as t
 
 from .flags import Flag, FlagTable, ValueProblem, flag_table, inventory_key, parse_word, render
 
-_LAUNCHER = re.compile(r"(sglang\.launch_server|launch_server\.py|sglang)\Z")
+_LAUNCH_MODULE = re.compile(r"(sglang\.launch_server|launch_server\.py)\Z")
+_LAUNCH_COMMAND = re.compile(r"(.*/)?sglang\Z")
+_NUMBER = re.compile(r"-\d+\Z|-\d*\.\d+\Z")
 
 
 class CommandLineProblem(ValueError):
@@ -53,13 +56,24 @@ def split_command(command: str) -> list[str]:
         words = shlex.split(text)
     except ValueError as exc:
         raise CommandLineProblem(f"the command line cannot be split into words: {exc}") from exc
-    for place, word in enumerate(words):
-        if _LAUNCHER.search(word):
-            rest = words[place + 1 :]
-            return rest[1:] if rest[:1] == ["serve"] else rest
+    launcher = find_launcher(words)
+    if launcher is not None:
+        return words[launcher[1] :]
     if words and words[0].startswith("-"):
         return words
     raise CommandLineProblem("no sglang.launch_server or sglang serve in the command line")
+
+
+def find_launcher(words: t.Sequence[str]) -> tuple[int, int] | None:
+    """Where the launcher stands in a command, and where the server's arguments begin; None if there is none."""
+    for place, word in enumerate(words):
+        if _LAUNCH_MODULE.search(word):
+            return place, place + 1
+    for place, word in enumerate(words):
+        # a user, a folder or an image may have the launcher's name as well
+        if _LAUNCH_COMMAND.match(word) and list(words[place + 1 : place + 2]) == ["serve"]:
+            return place, place + 2
+    return None
 
 
 def parse_argv(argv: t.Sequence[str], table: FlagTable) -> dict[str, t.Any]:
@@ -76,6 +90,89 @@ def parse_argv(argv: t.Sequence[str], table: FlagTable) -> dict[str, t.Any]:
     if unknown:
         raise CommandLineProblem(f"unrecognized arguments: {' '.join(unknown)}")
     return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What can be read of a command line, whether argparse would take it or not.
+
+    ``strays`` counts the words that belong to no flag, by the flag that they stand behind ("" before the first one).
+    """
+
+    args: t.Mapping[str, t.Any]
+    strays: t.Mapping[str, int]
+
+
+def read_argv(argv: t.Sequence[str], table: FlagTable) -> Reading:
+    """Server arguments as :func:`parse_argv` reads them, but nothing is refused.
+
+    A flag that the release does not have, and a value that a flag does not take, are kept as they were written, for
+    the judge to find fault with.
+    """
+    args: dict[str, t.Any] = {}
+    strays: dict[str, int] = {}
+    for group in _by_flag(argv):
+        found: dict[str, t.Any] = {}
+        try:
+            unknown = _parser(table.release).parse_known_args(group, argparse.Namespace(given=found))[1]
+        except CommandLineProblem:
+            found.clear()
+        if not found:
+            key, value, unknown = _as_written(group, table)
+            found = {key: value} if key else {}
+        behind = next(iter(found), "")
+        if unknown:
+            strays[behind] = strays.get(behind, 0) + len(unknown)
+        for key, value in found.items():
+            args.pop(key, None)
+            args[key] = value
+    return Reading(args, strays)
+
+
+def _by_flag(argv: t.Sequence[str]) -> list[list[str]]:
+    """Each flag with the words that follow it; words before the first flag are a group of their own."""
+    groups: list[list[str]] = []
+    for word in argv:
+        # argparse takes a negative number, a lone dash, and a word with a space, for values
+        begins = word[:1] == "-" and word != "-" and not _NUMBER.match(word) and " " not in word.partition("=")[0]
+        if begins or not groups:
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    return groups
+
+
+def _as_written(group: t.Sequence[str], table: FlagTable) -> tuple[str, t.Any, list[str]]:
+    """A flag's key, its value and the words left over, where argparse refuses them. The key is "" for no flag."""
+    name, equals, word = group[0].partition("=")
+    key = inventory_key(name) if name.startswith("-") else ""
+    if not key:
+        return "", None, list(group)
+    meant = table.find(name) or _abbreviated(name, table)
+    words = [word, *group[1:]] if equals else list(group[1:])
+    values = [_plain(one) for one in words]
+    if meant is not None:
+        key = inventory_key(meant.name)
+        if not meant.takes_many:
+            return key, (values[0] if values else True), words[1:]
+    return key, (values if len(values) > 1 else values[0] if values else True), []
+
+
+def _abbreviated(name: str, table: FlagTable) -> Flag | None:
+    meant = {flag.name: flag for flag in table.flags.values() if any(one.startswith(name) for one in flag.names)}
+    return next(iter(meant.values())) if len(meant) == 1 else None
+
+
+def _plain(word: str) -> t.Any:
+    """A word as the YAML value that is written the same way."""
+    for kind in (int, float):
+        try:
+            value = kind(word)
+        except ValueError:
+            continue
+        if str(value) == word:
+            return value
+    return word
 
 
 class _Parser(argparse.ArgumentParser):

@@ -72,6 +72,10 @@ class FlagTable:
         self.release = release
         self.flags: dict[str, Flag] = {flag.name: flag for flag in flags}
         self._spellings: dict[str, Flag] = {name: flag for flag in self.flags.values() for name in flag.names}
+        self._defaults: dict[str, t.Any] = {}
+        for flag in self.flags.values():
+            if flag.default != "==SUPPRESS==" and (flag.dest not in self._defaults or not flag.is_deprecated):
+                self._defaults[flag.dest] = flag.default
 
     def find(self, key: str) -> Flag | None:
         """The flag that an inventory key names: ``tp_size``, ``tp-size`` or ``--tp-size``; aliases count.
@@ -100,11 +104,7 @@ class FlagTable:
 
     def defaults(self) -> dict[str, t.Any]:
         """Destination -> the value that argparse gives when the flag is absent."""
-        values: dict[str, t.Any] = {}
-        for flag in self.flags.values():
-            if flag.default != "==SUPPRESS==" and (flag.dest not in values or not flag.is_deprecated):
-                values[flag.dest] = flag.default
-        return values
+        return dict(self._defaults)
 
 
 def spelling(key: str) -> str:
@@ -230,7 +230,7 @@ def parse_word(flag: Flag, word: str) -> t.Any:
     """
     try:
         value = _TYPES[flag.type or "str"](word)
-    except ValueError as exc:
+    except (ValueError, OverflowError, RecursionError) as exc:
         raise ValueProblem(f"takes {_TYPE_NAMES.get(flag.type or 'str', 'a value')}, not {_shown(word)}") from exc
     if flag.choices is not None and value not in flag.choices:
         near = difflib.get_close_matches(str(value), [str(one) for one in flag.choices], n=1, cutoff=0.6)

@@ -127,6 +127,16 @@ def test_an_undefined_variable_is_reported_with_the_rest(site: Site, two_hosts: 
     assert "no_such_variable" in run.stdout
 
 
+def test_a_host_may_refer_to_another_one(site: Site, two_hosts: Path) -> None:
+    args = {"tp_size": 8, "served_model_name": "{{ hostvars['a2'].ansible_host }}-{{ inventory_hostname }}"}
+    for host in ("a1", "a2"):
+        (two_hosts / f"host_vars/{host}.yml").write_text(json.dumps({"sglang_server_args": args}))
+    run = site(two_hosts)
+    text = " ".join(run.stdout.split())
+    assert "--served-model-name a2.invalid-a1" in text
+    assert "--served-model-name a2.invalid-a2" in text
+
+
 def own_playbook(folder: Path, inventory: Path, *tasks: str) -> subprocess.CompletedProcess[str]:
     playbook = folder / "own.yml"
     lines = ["- hosts: all", "  gather_facts: false", "  tasks:", *(f"    - {task}" for task in tasks)]

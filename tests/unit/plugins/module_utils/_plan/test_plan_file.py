@@ -17,7 +17,6 @@ def plan(port: int = 30000) -> dict[str, Any]:
         "engine": {"digest": "0123", "lock": "/home/me/locks/engine"},
         "model": {"store": "/srv", "models": [{"repo": "org/name", "revision": "4" * 40, "lock": "/home/me/l.json"}]},
         "server": {"port": port},
-        "findings": [{"rule": "r", "outcome": "ignored", "keys": ["port"], "message": "see /home/me"}],
     }
 
 
@@ -30,7 +29,6 @@ def test_a_plan_is_saved_without_paths_of_the_controller() -> None:
     assert "/home/me" not in text
     assert hosts(text)["a"]["engine"] == {"digest": "0123"}
     assert hosts(text)["a"]["model"]["models"] == [{"repo": "org/name", "revision": "4" * 40}]
-    assert hosts(text)["a"]["findings"] == [{"rule": "r", "outcome": "ignored", "keys": ["port"]}]
 
 
 def test_the_same_plans_give_the_same_text_in_any_order() -> None:

@@ -6,7 +6,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.inferops.serving.plugins.module_utils._server.systemd import environment_file, exec_start
+from ansible_collections.inferops.serving.plugins.module_utils._server.systemd import (
+    environment_file,
+    exec_start,
+    read_words,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,3 +124,29 @@ def test_an_environment_file() -> None:
 @given(st.dictionaries(st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,9}\Z"), TEXT, max_size=4))
 def test_every_variable_comes_back(variables: dict[str, str]) -> None:
     assert read_environment(environment_file(variables)) == variables
+
+
+PLAIN = st.text(st.characters(blacklist_characters="\0%$", blacklist_categories=["Cs"]), max_size=30)
+
+
+@given(st.lists(PLAIN, max_size=4))
+def test_words_written_are_read_back(words: list[str]) -> None:
+    assert read_words(exec_start([PROGRAM, *words])) == [PROGRAM, *words]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("a  'b c'\t\"d 'e\" f\"g h\"i ''", ["a", "b c", "d 'e", "fg hi", ""]),
+        ("\\x41\\102\\u00e9\\U0001f600\\s\\n\\\\ \\'", ["AB\u00e9\U0001f600 \n\\", "'"]),
+    ],
+)
+def test_words_read(line: str, words: list[str]) -> None:
+    assert read_words(line) == words
+
+
+@pytest.mark.parametrize("line", ["'a", 'a "b', "a\\", "\\x00", "\\ud800", "\\U00110000"])
+def test_words_that_systemd_cannot_read(line: str) -> None:
+    with pytest.raises(ValueError, match=r"quote|backslash|escape"):
+        read_words(line)

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._sglang.command_line import (
     CommandLineProblem,
     parse_argv,
+    read_argv,
     server_argv,
     split_command,
 )
@@ -53,6 +54,7 @@ def test_what_argparse_refuses(argv: list[str], words: str) -> None:
         "ExecStart=/opt/venv/bin/python -m sglang.launch_server --tp 8 \\\n  --model-path '/a b'",
         "CUDA_VISIBLE_DEVICES=0 numactl -N 0 python -m sglang.launch_server --tp 8 --model-path '/a b'",
         "--tp 8 --model-path '/a b'",
+        "sudo -u sglang python -m sglang.launch_server --tp 8 --model-path '/a b'",
     ],
 )
 def test_the_servers_words_in_a_command(command: str) -> None:
@@ -101,3 +103,31 @@ def test_writing_and_reading_are_inverse(data: st.DataObject) -> None:
     )
     args = {inventory_key(flag.name): data.draw(_values(flag), label=flag.name) for flag in flags}
     assert parse_argv(server_argv(args, TABLE), TABLE) == args
+
+
+FLAGS = st.sampled_from([name for flag in TABLE.flags.values() for name in flag.names])
+ARGV = st.lists(FLAGS | st.sampled_from(["8", "-1", "-", "--", "a b", "- a", "--x y", "{}", "--tp=4", "--tp"]) | TEXT)
+
+
+@given(ARGV)
+def test_reading_refuses_nothing_and_else_agrees_with_argparse(argv: list[str]) -> None:
+    reading = read_argv(argv, TABLE)
+    try:
+        expected = parse_argv(argv, TABLE)
+    except CommandLineProblem:
+        return
+    assert list(reading.args.items()) == list(expected.items())
+    assert not reading.strays
+
+
+def test_reading_keeps_what_argparse_refuses() -> None:
+    argv = ["stray", "--no-such", "1", "--tp", "eight", "--trust-remote-code", "true", "--port", "--model-path", "/m"]
+    reading = read_argv(argv, TABLE)
+    assert reading.args == {
+        "no_such": 1,
+        "tp_size": "eight",
+        "trust_remote_code": True,
+        "port": True,
+        "model_path": "/m",
+    }
+    assert reading.strays == {"": 1, "trust_remote_code": 1}
