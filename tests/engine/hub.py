@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A model hub on the loopback: a folder of repositories, served at the addresses that a Hub uses.
 
-``ROOT/<org>/<name>/`` is one repository. It has one revision, computed from its content, that is also its ``main``.
+``ROOT/<org>/<name>/`` is one repository. Its ``main`` is what the folder holds, at a commit computed from that.
+``ROOT/<org>/<name>@<branch>/`` is a further branch.
 What was asked for and sent is counted at ``/_stats``; ``POST /_faults`` makes chosen answers go wrong::
 
     {"<regex of the request path>": {"kind": "reset", "at": 100000, "times": 1}}
@@ -43,10 +44,12 @@ from pathlib import Path
 CHUNK = 64 * 1024
 KINDS = frozenset({"status", "flip", "truncate", "reset", "stall", "slow"})
 # A Hub keeps these as large files, whose ETag is the sha256 of the content; every other file's is its git object id.
-LARGE_SUFFIX = ".safetensors"
+LARGE_SUFFIXES = (".safetensors", ".bin", ".model")
 
 _RESOLVE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 _API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+)(/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
+# Before the address of a large file where it is served from another origin.
+_ELSEWHERE = "/_elsewhere"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
@@ -61,7 +64,15 @@ class HubFile:
 
     @property
     def large(self) -> bool:
-        return self.path.endswith(LARGE_SUFFIX)
+        return self.path.endswith(LARGE_SUFFIXES)
+
+    @property
+    def pointer(self) -> bytes:
+        """What git has in place of a large file."""
+        return b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize %d\n" % (
+            self.sha256.encode(),
+            self.size,
+        )
 
     @property
     def etag(self) -> str:
@@ -73,16 +84,20 @@ def read_files(folder: Path) -> list[HubFile]:
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        git_object = b"blob %d\0" % len(content) + content
         found.append(
             HubFile(
                 path=path.relative_to(folder).as_posix(),
                 size=len(content),
                 sha256=hashlib.sha256(content).hexdigest(),
-                git_sha1=hashlib.sha1(git_object, usedforsecurity=False).hexdigest(),
+                git_sha1=git_sha1(content),
             )
         )
     return sorted(found, key=lambda file: file.path)
+
+
+def git_sha1(content: bytes) -> str:
+    """The object id that git gives to a file with that content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def revision_of(files: t.Sequence[HubFile]) -> str:
@@ -145,6 +160,10 @@ class Hub(http.server.ThreadingHTTPServer):
 
     :param root: the folder of repositories.
     :param port: the TCP port on 127.0.0.1; 0 takes a free one.
+
+    A test may set ``token`` (asked of everyone), ``page`` (entries per page of the tree), ``redirects`` (large files
+    come from ``localhost``, another origin, which takes no token, as with signed addresses) and ``retouch`` (changes
+    the entries of a tree before they are sent).
     """
 
     daemon_threads = True
@@ -155,6 +174,10 @@ class Hub(http.server.ThreadingHTTPServer):
         self.root = root
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.stopping = threading.Event()
+        self.token: str | None = None
+        self.page = 1000
+        self.redirects = False
+        self.retouch: t.Callable[[list[dict[str, t.Any]]], object] = list
         self._faults: list[tuple[re.Pattern[str], Fault]] = []
         self._repos: dict[str, tuple[tuple[t.Any, ...], list[HubFile]]] = {}
         self._lock = threading.Lock()
@@ -187,6 +210,14 @@ class Hub(http.server.ThreadingHTTPServer):
             if repo not in self._repos or self._repos[repo][0] != seen:
                 self._repos[repo] = (seen, read_files(folder))
             return self._repos[repo][1]
+
+    def folder(self, repo: str, revision: str) -> str | None:
+        """The repository's folder, relative to the root, that holds a branch or commit; None if none does."""
+        for folder in [repo, *(f"{repo.partition('/')[0]}/{path.name}" for path in self.root.glob(f"{repo}@*"))]:
+            branch = folder.partition("@")[2] or "main"
+            if revision in (branch, revision_of(self.files(folder) or [])):
+                return folder
+        return None
 
     def misbehave(self, faults: t.Mapping[str, t.Mapping[str, t.Any]]) -> None:
         """Replace the faults.
@@ -278,7 +309,13 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
             self.server.count_request()
             headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
             self._send_json({"error": "made to fail"}, fault.code, headers)
-        elif resolve := _RESOLVE.fullmatch(path):
+        elif not path.startswith(_ELSEWHERE) and not self._may_ask():
+            self.server.count_request()
+            self._send_json({"error": "this hub wants its token"}, 401, {"X-Error-Code": "GatedRepo"})
+        elif path.startswith(_ELSEWHERE) and "Authorization" in self.headers:
+            self.server.count_request()
+            self._send_json({"error": "a signed address takes no token"}, 400)
+        elif resolve := _RESOLVE.fullmatch(path.removeprefix(_ELSEWHERE)):
             self._resolve(resolve["repo"], resolve["revision"], resolve["path"], fault)
         elif api := _API.fullmatch(path):
             self.server.count_request()
@@ -287,37 +324,60 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
             self.server.count_request()
             self._not_found("EntryNotFound", f"nothing is at {path}")
 
-    def _repository(self, repo: str, revision: str) -> list[HubFile] | None:
-        """The files of a repository at a revision; answers 404 itself when there is no such thing."""
-        files = self.server.files(repo)
-        if files is None:
+    def _may_ask(self) -> bool:
+        return self.server.token in (None, self.headers.get("Authorization", "").removeprefix("Bearer "))
+
+    def _repository(self, repo: str, revision: str) -> tuple[str, list[HubFile]] | None:
+        """The folder and files of a repository at a revision; answers 404 itself when there is no such thing."""
+        if self.server.files(repo) is None:
             self._not_found("RepoNotFound", f"no repository is called {repo}")
-        elif revision not in ("main", revision_of(files)):
+            return None
+        folder = self.server.folder(repo, revision)
+        if folder is None:
             self._not_found("RevisionNotFound", f"{repo} has no revision {revision}")
-        else:
-            return files
-        return None
+            return None
+        return folder, self.server.files(folder) or []
 
     def _api(self, repo: str, what: str | None, revision: str) -> None:
-        files = self._repository(repo, revision)
-        if files is None:
+        found = self._repository(repo, revision)
+        if found is None:
             return
+        files = found[1]
         if what == "tree":
-            self._send_json([_tree_entry(file) for file in files])
+            self._tree([_tree_entry(file) for file in files])
             return
         siblings = [{"rfilename": file.path} for file in files]
         sha = revision_of(files)
         self._send_json({"id": repo, "modelId": repo, "sha": sha, "private": False, "siblings": siblings})
 
+    def _tree(self, entries: list[dict[str, t.Any]]) -> None:
+        """One page of a tree; ``Link`` names the next."""
+        self.server.retouch(entries)
+        address = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(address.query))
+        start = int(query.get("cursor", 0))
+        end = start + self.server.page
+        headers = {}
+        if end < len(entries):
+            query["cursor"] = str(end)
+            headers["Link"] = f'<{self.server.url}{address.path}?{urllib.parse.urlencode(query)}>; rel="next"'
+        self._send_json(entries[start:end], 200, headers)
+
     def _resolve(self, repo: str, revision: str, path: str, fault: Fault | None) -> None:
-        files = self._repository(repo, revision)
-        if files is None:
+        found = self._repository(repo, revision)
+        if found is None:
             self.server.count_request()
             return
+        folder, files = found
         file = next((file for file in files if file.path == path), None)
         if file is None:
             self.server.count_request()
             self._not_found("EntryNotFound", f"{repo} has no file {path}")
+            return
+        if file.large and self.server.redirects and not self.path.startswith(_ELSEWHERE):
+            self.server.count_request()
+            elsewhere = f"http://localhost:{self.server.server_address[1]}{_ELSEWHERE}{self.path}"
+            self._send_headers(302, {"Location": elsewhere, "Content-Length": "0"})
             return
         name = f"{repo}/{path}"
         self.server.count_request(name)
@@ -338,7 +398,8 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
         self._send_headers(206 if partial else 200, headers | {"Content-Length": str(end - start)})
         if self.command == "GET":
-            self._send_body(name, (self.server.root / name).read_bytes()[:end], start, fault)
+            content = (self.server.root / folder / path).read_bytes()[:end]
+            self._send_body(name, content, start, fault)
 
     def _send_body(self, name: str, content: bytes, start: int, fault: Fault | None) -> None:
         """Send ``content`` from offset ``start`` of the file, going wrong as told."""
@@ -395,7 +456,8 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
 def _tree_entry(file: HubFile) -> dict[str, t.Any]:
     entry: dict[str, t.Any] = {"type": "file", "path": file.path, "size": file.size, "oid": file.git_sha1}
     if file.large:
-        entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": 134}
+        entry["oid"] = git_sha1(file.pointer)
+        entry["lfs"] = {"oid": file.sha256, "size": file.size, "pointerSize": len(file.pointer)}
     return entry
 
 

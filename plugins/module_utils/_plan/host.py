@@ -110,6 +110,18 @@ def plan_host(host: str, variables: t.Mapping[str, t.Any], unreadable: t.Mapping
     return _Planner(host, variables, unreadable).plan()
 
 
+def model_entry(written: t.Any) -> dict[str, t.Any]:
+    """A value of sglang_model_target or sglang_model_drafter that has no problem, in its form as a mapping."""
+    entry: dict[str, t.Any] = dict(written) if isinstance(written, t.Mapping) else {"repo": written}
+    return {**entry, "repo": str(entry["repo"])}
+
+
+def model_lock_path(entry: t.Mapping[str, t.Any], lock_dir: str, inventory_dir: str | None) -> str:
+    """Where the controller has the lock of a model."""
+    name = str(entry.get("lock") or f"{entry['repo'].replace('/', '--')}.json")
+    return os.path.normpath(os.path.join(inventory_dir or "", lock_dir, name))
+
+
 class _Planner:
     def __init__(self, host: str, variables: t.Mapping[str, t.Any], unreadable: t.Mapping[str, str]) -> None:
         self.host = host
@@ -232,12 +244,11 @@ class _Planner:
         written = self.values[variable]
         if written is None:
             return None
-        entry: dict[str, t.Any] = dict(written) if isinstance(written, t.Mapping) else {"repo": str(written)}
-        repo = str(entry["repo"])
+        entry = model_entry(written)
+        repo = entry["repo"]
         facts = from_catalogue(kind, repo, self.values["sglang_plan_models"]) or Model(repo=repo)
-        path = str(entry.get("lock") or f"{repo.replace('/', '--')}.json")
-        path = os.path.join(self.base or "", str(self.values["sglang_model_lock_dir"]), path)
-        lock, known = self._model_lock(variable, repo, os.path.normpath(path))
+        path = model_lock_path(entry, str(self.values["sglang_model_lock_dir"]), self.base)
+        lock, known = self._model_lock(variable, repo, path)
         own: t.Mapping[str, t.Any] = entry.get("config") or {}
         facts = dataclasses.replace(
             facts,
@@ -251,7 +262,7 @@ class _Planner:
         return PlannedModel(
             role="target" if kind == TARGETS else "drafter",
             facts=facts,
-            lock_path=os.path.normpath(path),
+            lock_path=path,
             lock=lock,
             path=f"{store}/snapshots/{lock.revision}" if lock else f"{store}/current",
         )
@@ -262,7 +273,7 @@ class _Planner:
 
     def _model_lock(self, variable: str, repo: str, path: str) -> tuple[ModelLock | None, t.Mapping[str, t.Any]]:
         try:
-            lock, known = _read_model_lock(path)
+            lock, known = read_model_lock(path)
         except FileNotFoundError:
             self._find("model-lock-missing", variable, repo=repo, path=path)
             return None, {}
@@ -369,7 +380,7 @@ def _type_problem(name: str, value: t.Any) -> str | None:
         if not isinstance(value, (list, tuple)):
             return f"is {value!r}; it is a list of rule ids"
     elif name in ("sglang_model_target", "sglang_model_drafter"):
-        return _model_problem(value)
+        return model_problem(value)
     elif name in TEXTS:
         if isinstance(value, (dict, list, tuple, bool)):
             return f"is {value!r}; it is one text"
@@ -380,7 +391,8 @@ def _type_problem(name: str, value: t.Any) -> str | None:
     return None
 
 
-def _model_problem(value: t.Any) -> str | None:
+def model_problem(value: t.Any) -> str | None:
+    """What is wrong with a value of sglang_model_target or sglang_model_drafter, None when nothing is."""
     if isinstance(value, str) and value.strip():
         return None
     if not isinstance(value, t.Mapping) or not isinstance(value.get("repo"), str):
@@ -408,7 +420,12 @@ def _read_engine_lock(folder: str) -> EngineLock:
 
 
 @functools.cache
-def _read_model_lock(path: str) -> tuple[ModelLock, t.Mapping[str, t.Any]]:
+def read_model_lock(path: str) -> tuple[ModelLock, t.Mapping[str, t.Any]]:
+    """A lock file, and of its facts config and tensors where they are there.
+
+    :raises OSError: it cannot be read.
+    :raises ValueError, StoreError: it is no lock.
+    """
     with open(path, encoding="utf-8") as stream:
         document = json.load(stream)
     lock = parse_lock(document)

@@ -16,10 +16,10 @@ import typing as t
 from dataclasses import dataclass
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import Part
+from ansible_collections.inferops.serving.plugins.module_utils._store.content import content_problem
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, space_needed
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob
-from ansible_collections.inferops.serving.plugins.module_utils._store.safetensors import content_problem
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     RangeRefused,

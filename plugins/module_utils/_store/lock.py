@@ -138,16 +138,30 @@ def path_problem(path: t.Any) -> str | None:
     return None
 
 
+def is_repo(name: t.Any) -> bool:
+    """Whether a name is one that the Hub could have given to a repository."""
+    return isinstance(name, str) and _REPO.match(name) is not None and "--" not in name and ".." not in name
+
+
+def is_commit(revision: t.Any) -> bool:
+    """Whether a revision is a whole commit, which never names anything else, and no branch or tag."""
+    return _is_hex(_COMMIT, revision)
+
+
+def is_sha256(digest: t.Any) -> bool:
+    """Whether a digest is a whole one in lower case."""
+    return _is_hex(_SHA256, digest)
+
+
 def _header_problems(document: dict[str, t.Any]) -> list[str]:
     problems = []
-    if not _is_number(document.get("format")) or document["format"] != FORMAT:
+    if not is_number(document.get("format")) or document["format"] != FORMAT:
         problems.append(f"format is {document.get('format')!r}, this release reads {FORMAT}")
-    repo = document.get("repo")
-    if not isinstance(repo, str) or not _REPO.match(repo) or "--" in repo or ".." in repo:
-        problems.append(f"repo is {repo!r}, not a Hub name such as org/name")
+    if not is_repo(document.get("repo")):
+        problems.append(f"repo is {document.get('repo')!r}, not a Hub name such as org/name")
     if document.get("repo_type") != "model":
         problems.append(f"repo_type is {document.get('repo_type')!r}, not 'model'")
-    if not _is_hex(_COMMIT, document.get("revision")):
+    if not is_commit(document.get("revision")):
         problems.append(f"revision is {document.get('revision')!r}, not a commit of 40 lower-case hex digits")
     return problems
 
@@ -160,9 +174,9 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     unsafe = path_problem(path)
     if unsafe:
         problems.append(f"files[{number}]: path {path!r} {unsafe}")
-    if not _is_number(entry.get("size")) or entry["size"] < 0:
+    if not is_number(entry.get("size")) or entry["size"] < 0:
         problems.append(f"files[{number}] ({path!r}): size is {entry.get('size')!r}, not a number of bytes")
-    if not _is_hex(_SHA256, entry.get("sha256")):
+    if not is_sha256(entry.get("sha256")):
         problems.append(f"files[{number}] ({path!r}): sha256 is not 64 lower-case hex digits")
     elif entry.get("size") == 0 and entry["sha256"] != _EMPTY:
         problems.append(f"files[{number}] ({path!r}): size is 0, sha256 is not that of nothing")
@@ -171,7 +185,7 @@ def _entry_problems(number: int, entry: t.Any) -> list[str]:
     return problems
 
 
-def _is_number(value: t.Any) -> bool:
+def is_number(value: t.Any) -> bool:
     """Whether JSON had a whole number there; true and false are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 

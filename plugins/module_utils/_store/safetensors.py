@@ -3,49 +3,81 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
-"""Whether a weight file is one: a file can be what its lock says and still have been broken when it was uploaded."""
+"""The beginning of a safetensors file: which tensors it holds, and how long the whole file has to be.
+
+The file begins with the length of a JSON header in 8 bytes, little-endian. The header gives every tensor's dtype, shape
+and place in the data after it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import typing as t
 
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import is_number
+
 SUFFIX = ".safetensors"
-# The format's own limit for the header.
+#: Bytes before the header.
+PREFIX = 8
+# The format's own limit for a header.
 _LONGEST_HEADER = 100_000_000
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
-_LONGEST_POINTER = 1024
+
+#: Tensor name -> ``{dtype, shape}``.
+Tensors = dict[str, dict[str, t.Any]]
 
 
-def content_problem(name: str, path: str) -> str | None:
-    """What is wrong with a file's content, to follow the file's name in a sentence; None when nothing is.
+def header_length(prefix: bytes, size: int) -> int:
+    """Bytes of the header of a file of ``size`` bytes that begins with ``prefix``.
 
-    :param name: the file's name in the repository.
-    :param path: where its bytes are.
+    :raises ValueError: no such file begins like that.
     """
-    with open(path, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        if size <= _LONGEST_POINTER and stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            return "is a Git LFS pointer, a note of a few lines that stands for the file, not the file"
-        if not name.endswith(SUFFIX):
-            return None
-        stream.seek(0)
-        return _safetensors_problem(stream, size)
+    if len(prefix) < PREFIX:
+        raise ValueError(f"has {size} bytes, too few for a safetensors file")
+    length = int.from_bytes(prefix[:PREFIX], "little")
+    if length > min(_LONGEST_HEADER, size - PREFIX):
+        raise ValueError(f"announces a header of {length} bytes and has {size} bytes")
+    return length
 
 
-def _safetensors_problem(stream: t.BinaryIO, size: int) -> str | None:
-    """The format: 8 bytes with the header's length, the header in JSON, then the tensors up to the end of the file."""
-    length = int.from_bytes(stream.read(8), "little")
-    if size < 8 or length > min(size - 8, _LONGEST_HEADER):
-        return f"is no safetensors file: its header would be {length} bytes long, the file has {size}"
+def read_header(header: bytes, size: int) -> Tensors:
+    """The tensors of a file of ``size`` bytes by its header.
+
+    :raises ValueError: the header is none, or the tensors do not fill the file exactly.
+    """
     try:
-        header = json.loads(stream.read(length))
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        data = max(ends, default=0)
-        expected = 8 + length + data
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return "is no safetensors file: its header is not a table of tensors in JSON"
-    if expected != size:
-        return f"is a broken safetensors file: by its header it has {expected} bytes, in fact {size}"
-    return None
+        document = json.loads(header)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError("has a header that is no JSON mapping")
+    document.pop("__metadata__", None)
+    extents = []
+    tensors: Tensors = {}
+    for name, entry in sorted(document.items()):
+        if not _is_tensor(entry):
+            raise ValueError(f"has a header without dtype, shape and place of {name!r}")
+        extents.append(tuple(entry["data_offsets"]))
+        tensors[name] = {"dtype": entry["dtype"], "shape": entry["shape"]}
+    end = 0
+    for first, last in sorted(extents):
+        if first != end or last < first:
+            raise ValueError(f"has tensors that overlap or leave a gap at byte {end} of its data")
+        end = last
+    whole = PREFIX + len(header) + end
+    if whole != size:
+        raise ValueError(f"has {size} bytes; its header describes a file of {whole} bytes")
+    return tensors
+
+
+def _is_tensor(entry: t.Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("dtype"), str)
+        and _are_numbers(entry.get("shape"))
+        and _are_numbers(entry.get("data_offsets"))
+        and len(entry["data_offsets"]) == 2
+    )
+
+
+def _are_numbers(values: t.Any) -> bool:
+    return isinstance(values, list) and all(is_number(value) and value >= 0 for value in values)

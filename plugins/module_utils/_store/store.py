@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import time
 import typing as t
-import urllib.parse
 from dataclasses import dataclass, field
 
 from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight
@@ -39,6 +38,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.transport 
     HubSource,
     PathSource,
     Source,
+    check_address,
 )
 
 
@@ -246,15 +246,7 @@ def open_sources(
         if entry["type"] == "path":
             sources.append(PathSource(entry["path"], lock))
             continue
-        address = urllib.parse.urlsplit(entry["url"])
-        if address.username is not None or address.query or address.fragment:
-            raise StoreError(
-                "auth",
-                f"The address of source {address.hostname} holds credentials or a query.",
-                "Give the bare address, and the token in a file (token_file).",
-            )
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"{entry['url']!r} is not an http or https address")
+        check_address(entry["url"])
         sources.append(HubSource(entry["url"], lock, token, stall_timeout, tally))
     return sources
 

@@ -29,7 +29,7 @@ _USER_AGENT = "inferops.serving model_snapshot"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 # The Hub's own header: RateLimit: "api";r=0;t=55  (t: seconds until the window ends)
 _RATE_LIMIT_WAIT = re.compile(r"(?:^|;)\s*t=(\d+)")
-_WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
+WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -94,7 +94,7 @@ class HubSource:
         self._timeout = stall_timeout
         self._tally = tally
         self._etags: dict[str, str] = {}
-        self._opener = urllib.request.build_opener(_OriginKeepingRedirects(tally))
+        self._opener = urllib.request.build_opener(OriginKeepingRedirects(tally))
 
     def locate(self, blob: Blob) -> str:
         return f"{self.name}/{self._lock.repo}/resolve/{self._lock.revision}/{urllib.parse.quote(blob.path)}"
@@ -129,49 +129,35 @@ class HubSource:
             # RFC 9110 section 13.1.5: a weak tag (W/"...") must not be sent here
             if etag.startswith('"'):
                 request.add_header("If-Range", etag)
-        if self._token:
-            if request.type != "https" and request.host.rpartition(":")[0].strip("[]") not in _LOOPBACK:
-                raise StoreError(
-                    "auth",
-                    f"{self.name} is not https, so the access token is not sent to it.",
-                    "Give the source an https address, or leave the token out.",
-                    source=self.name,
-                )
-            request.add_header("Authorization", f"Bearer {self._token}")
+        authorize(request, self._token, self.name)
         return request
 
     def _refusal(self, blob: Blob, answer: urllib.error.HTTPError, offset: int) -> Exception:
         """What an answer of 400 or more means."""
         if answer.code == 416 and offset:
             return RangeRefused()
-        asked_wait = _asked_wait(answer.headers)
+        wait = asked_wait(answer.headers)
         said = f"{self.locate(blob)} answered {answer.code} {answer.reason}"
-        said += "." if asked_wait is None else f" and asks to wait {asked_wait:.0f} s."
-        error_class: ErrorClass = "network"
+        said += "." if wait is None else f" and asks to wait {wait:.0f} s."
+        error_class = class_of_status(answer.code)
         remedy = "Look at the source; what has been fetched is kept and the next run goes on from there."
-        if answer.code in (401, 403):
-            error_class = "auth"
+        if error_class == "auth":
             remedy = (
                 "The access token was refused: check that it may read the repository (token_file)."
                 if self._token
                 else "The repository wants an access token: put one in a file and name it (token_file)."
             )
-        elif answer.code in (404, 410):
-            error_class = "not_found"
+        elif error_class == "not_found":
             remedy = "Check the source's address, and that it has the repository at the locked revision."
-        elif answer.code == 429:
-            error_class = "rate_limited"
+        elif error_class == "rate_limited":
             remedy = "Wait for the source's next window, use a token, or fetch once and copy inside the site."
         error = StoreError(error_class, said, remedy, file=blob.path, source=self.name, status=answer.code)
-        if answer.code in _WORTH_ANOTHER_TRY:
-            return Retryable(error, asked_wait)
+        if answer.code in WORTH_ANOTHER_TRY:
+            return Retryable(error, wait)
         return error
 
     def _broken(self, blob: Blob, error: Exception) -> Exception:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        detail = str(reason) or type(reason).__name__
-        if isinstance(reason, socket.timeout):
-            detail = f"no byte came in time ({self._timeout:g} s)"
+        detail, may_pass = describe_break(error, self._timeout)
         store_error = StoreError(
             "network",
             f"{self.locate(blob)} could not be read: {detail}.",
@@ -179,9 +165,7 @@ class HubSource:
             file=blob.path,
             source=self.name,
         )
-        if isinstance(reason, ssl.SSLCertVerificationError):
-            return store_error
-        return Retryable(store_error)
+        return Retryable(store_error) if may_pass else store_error
 
     def _check_extent(self, blob: Blob, response: http.client.HTTPResponse, offset: int) -> int:
         """Compare what the headers promise with the lock and tell where the body begins."""
@@ -228,7 +212,58 @@ class _HubBody:
         self._response.close()
 
 
-class _OriginKeepingRedirects(urllib.request.HTTPRedirectHandler):
+def check_address(url: str) -> None:
+    """Refuse an address that is not plain http or https.
+
+    :raises StoreError: class ``auth`` when it holds credentials.
+    :raises ValueError: it is not http or https.
+    """
+    address = urllib.parse.urlsplit(url)
+    if address.username is not None or address.query or address.fragment:
+        raise StoreError(
+            "auth",
+            f"The address of source {address.hostname} holds credentials or a query.",
+            "Give the bare address, and the token in a file (token_file).",
+        )
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ValueError(f"{url!r} is not an http or https address")
+
+
+def authorize(request: urllib.request.Request, token: str | None, source: str) -> None:
+    """Give a request the access token, if there is one.
+
+    :raises StoreError: class ``auth``; the token would travel readable beyond this machine.
+    """
+    if not token:
+        return
+    if request.type != "https" and urllib.parse.urlsplit(request.full_url).hostname not in _LOOPBACK:
+        raise StoreError(
+            "auth",
+            f"{source} is not https, so the access token is not sent to it.",
+            "Give the source an https address, or leave the token out.",
+            source=source,
+        )
+    request.add_header("Authorization", f"Bearer {token}")
+
+
+def class_of_status(status: int) -> ErrorClass:
+    """What kind of failure an HTTP status of 400 or more is."""
+    if status in (401, 403):
+        return "auth"
+    if status in (404, 410):
+        return "not_found"
+    return "rate_limited" if status == 429 else "network"
+
+
+def describe_break(error: Exception, timeout: float) -> tuple[str, bool]:
+    """What broke a connection, in words, and whether it may pass."""
+    reason = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(reason, socket.timeout):
+        return f"no byte came in time ({timeout:g} s)", True
+    return str(reason) or type(reason).__name__, not isinstance(reason, ssl.SSLCertVerificationError)
+
+
+class OriginKeepingRedirects(urllib.request.HTTPRedirectHandler):
     """Follows redirects and drops the access token where they leave the origin."""
 
     http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302
@@ -246,7 +281,7 @@ class _OriginKeepingRedirects(urllib.request.HTTPRedirectHandler):
         return onward
 
 
-def _asked_wait(headers: t.Any) -> float | None:
+def asked_wait(headers: t.Any) -> float | None:
     """Seconds to wait by Retry-After (RFC 9110: a number or a date) or by the Hub's RateLimit header."""
     after = headers.get("Retry-After")
     if after is not None:

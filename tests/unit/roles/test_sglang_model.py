@@ -99,6 +99,6 @@ def test_a_lock_that_is_not_there_is_named_before_anything(site: Site, hub: kit.
     (site.root / "drafter.json").unlink()
     output = site.play(fails=True)["output"]
     assert f"the drafter org/drafter at revision {kit.REVISION}: {site.root}/drafter.json." in output
-    assert "Make it from that repository" in output
+    assert "inferops.serving.lock" in output
     assert not site.store.exists()
     assert hub.asked == []

@@ -9,8 +9,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.inferops.serving.plugins.module_utils._store.content import content_problem
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.safetensors import content_problem
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
 
@@ -36,7 +36,11 @@ def with_header(header: bytes, data: bytes = b"") -> bytes:
         ("model.safetensors", with_header(b'{"__metadata__": {"format": "pt"}}  ')),
         (
             "model.safetensors",
-            with_header(b'{"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [4, 6]}}', bytes(6)),
+            with_header(
+                b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},'
+                b' "b": {"dtype": "F16", "shape": [1], "data_offsets": [4, 6]}}',
+                bytes(6),
+            ),
         ),
         ("pytorch_model.bin", b"not a safetensors file"),
         ("README.md", b"A file that begins with version https://git-lfs.github.com/spec/v1 is a pointer."),
@@ -52,19 +56,19 @@ def test_whole_files_pass(tmp_path: Path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.safetensors", WHOLE[:-1], "by its header it has 5000 bytes, in fact 4999"),
-        ("a.safetensors", WHOLE + b"x", "by its header it has 5000 bytes, in fact 5001"),
-        ("a.safetensors", b"", "its header would be 0 bytes long, the file has 0"),
-        ("a.safetensors", WHOLE[:7], "the file has 7"),
-        ("a.safetensors", WHOLE[:20], "the file has 20"),
-        ("a.safetensors", bytes(5000), "not a table of tensors"),
-        ("a.safetensors", b"\xff" * 5000, "its header would be 18446744073709551615 bytes long"),
-        ("a.safetensors", with_header(b"[]"), "not a table of tensors"),
-        ("a.safetensors", with_header(b'{"a": 1}'), "not a table of tensors"),
-        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0]}}'), "not a table of tensors"),
-        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0, "4"]}}'), "not a table of tensors"),
-        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0, 1], ' * 5000), "not a table of tensors"),
-        ("a.safetensors", with_header(b"[" * 200_000), "not a table of tensors"),
+        ("a.safetensors", WHOLE[:-1], "has 4999 bytes; its header describes a file of 5000 bytes"),
+        ("a.safetensors", WHOLE + b"x", "has 5001 bytes; its header describes a file of 5000 bytes"),
+        ("a.safetensors", b"", "has 0 bytes, too few for a safetensors file"),
+        ("a.safetensors", WHOLE[:7], "has 7 bytes, too few"),
+        ("a.safetensors", WHOLE[:20], "and has 20 bytes"),
+        ("a.safetensors", bytes(5000), "no JSON mapping"),
+        ("a.safetensors", b"\xff" * 5000, "announces a header of 18446744073709551615 bytes"),
+        ("a.safetensors", with_header(b"[]"), "no JSON mapping"),
+        ("a.safetensors", with_header(b'{"a": 1}'), "without dtype, shape and place of 'a'"),
+        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0]}}'), "without dtype, shape and place of 'a'"),
+        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0, "4"]}}'), "without dtype, shape and place of 'a'"),
+        ("a.safetensors", with_header(b'{"a": {"data_offsets": [0, 1], ' * 5000), "no JSON mapping"),
+        ("a.safetensors", with_header(b"[" * 200_000), "no JSON mapping"),
         ("a.safetensors", POINTER, "is a Git LFS pointer"),
         ("tokenizer.json", POINTER, "is a Git LFS pointer"),
         ("pytorch_model.bin", POINTER, "is a Git LFS pointer"),
