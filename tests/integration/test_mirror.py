@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import yaml
 
 from tests.engine import hub
 from tests.hosts.hosts import Hosts
+from tests.unit.plugins.module_utils._engine import engine_venv_kit as engine_kit
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "mirror1"
@@ -34,6 +36,7 @@ class Mirror:
     def __init__(self, folder: Path, hosts: Hosts, upstream: hub.Hub) -> None:
         self.hosts = hosts
         self.upstream = upstream
+        self.folder = folder
         self.inventory = folder / "inventory"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
@@ -42,8 +45,8 @@ class Mirror:
             "sglang_plan_gpu": "none",
             "sglang_plan_file": "",
             "sglang_engine_version": "0.5.19",
-            "sglang_engine_lock": str(ROOT / "tests/engine/lock"),
-            "sglang_engine_python": "3.11",
+            "sglang_engine_lock": str(folder / "engine"),
+            "sglang_engine_python": engine_kit.PYTHON,
             "sglang_model_target": "tiny/k2",
             "sglang_model_lock_dir": str(folder / "locks"),
             "sglang_server_args": {"device": "cpu", "attention_backend": "intel_amx"},
@@ -65,7 +68,12 @@ class Mirror:
         done = subprocess.run(
             [*command, f"playbooks/{playbook}.yml"],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+            env={
+                **os.environ,
+                "ANSIBLE_NOCOLOR": "1",
+                "PIP_NO_INDEX": "1",
+                "PIP_FIND_LINKS": str(self.folder / "index"),
+            },
             capture_output=True,
             text=True,
             timeout=600,
@@ -97,6 +105,9 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
     (repository / "config.json").write_text(json.dumps(config))
     (repository / "model.safetensors").write_bytes(os.urandom(300_000))
     hub.write_locks(folder / "hub", folder / "locks")
+    pin = engine_kit.wheel(folder / "index", "sglang", "0.5.19", {"sglang/__init__.py": ""})
+    engine_kit.lock(folder / "engine", pin, sglang="0.5.19")
+    (folder / "uv.txt").write_text(engine_kit.wheel(folder / "index", "uv", "0.1", {"uv.py": ""}))
     hosts = Hosts(folder / "hosts")
     with hub.Hub(folder / "hub") as upstream:
         try:
@@ -152,3 +163,30 @@ def test_a_change_is_loaded_without_a_restart(mirror: Mirror) -> None:
 
 def test_unbundle_wants_a_bundle(mirror: Mirror) -> None:
     assert "Name the directory of the bundle" in mirror.play("unbundle", fails=True)[1]
+
+
+def test_a_site_without_internet_is_served_from_a_bundle(mirror: Mirror) -> None:
+    made = mirror.folder / "bundle"
+    own = {"sglang_mirror_bundle": str(made), "sglang_mirror_token_file": ""}
+    own["__sglang_mirror_uv_lock"] = str(mirror.folder / "uv.txt")
+    for expected in (True, False):
+        output = mirror.play("bundle", "-e", json.dumps(own))[1]
+        recap = re.search(r"^localhost\s.*changed=(\d+)", output, re.MULTILINE)
+        assert recap, output
+        assert (int(recap[1]) > 0) is expected
+    brought = mirror.hosts.root(HOST) / "srv/bundle"
+    shutil.copytree(made, brought, symlinks=True)
+    mirror.upstream.forget()
+    there = {"sglang_mirror_bundle": "/srv/bundle", "sglang_mirror_store": "/srv/unbundled"}
+    there["sglang_mirror_wheelhouse"] = "/srv/wheelhouse"
+    assert mirror.play("unbundle", "-e", json.dumps(there))[0] > 0
+    assert mirror.play("unbundle", "-e", json.dumps(there))[0] == 0
+    assert mirror.upstream.stats()["requests"] == 0
+    mirror.sudo("test -d /srv/unbundled/models--tiny--k2/current")
+    (wheel,) = (mirror.folder / "index").glob("sglang-*.whl")
+    assert mirror.get(f"/wheelhouse/{wheel.name}") == wheel.read_bytes()
+    assert wheel.name.encode() in mirror.get("/wheelhouse/")
+
+    mirror.sudo("echo more >> /srv/bundle/wheelhouse/" + wheel.name)
+    refused = mirror.play("unbundle", "-e", json.dumps(there), fails=True)[1]
+    assert f"wheelhouse/{wheel.name} is damaged" in " ".join(refused.split())
