@@ -96,7 +96,7 @@ def _current_target(revision: str) -> str:
     return os.path.join("snapshots", revision)
 
 
-def _wanted_links(lock: ModelLock) -> dict[str, str]:
+def wanted_links(lock: ModelLock) -> dict[str, str]:
     """Link target by path, relative so that the store may be moved or mounted elsewhere."""
     return {file.path: "../" * (file.path.count("/") + 2) + f"blobs/{file.sha256}" for file in lock.files}
 
@@ -106,7 +106,7 @@ def is_published(model: ModelDir, lock: ModelLock) -> bool:
         not os.path.lexists(model.publishing)
         and _read_link(model.current) == _current_target(lock.revision)
         and _read_text(model.main) == lock.revision
-        and _links(model.snapshot(lock.revision)) == _wanted_links(lock)
+        and _links(model.snapshot(lock.revision)) == wanted_links(lock)
     )
 
 
@@ -122,7 +122,7 @@ def _links(folder: str) -> dict[str, str | None]:
 
 def _link_files(model: ModelDir, folder: str, lock: ModelLock, tally: Tally) -> None:
     """Make a folder hold the lock's links and nothing else."""
-    wanted = _wanted_links(lock)
+    wanted = wanted_links(lock)
     found = _links(folder)
     for path, link in found.items():
         if path not in wanted:

@@ -17,9 +17,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def play_role(folder: Path, role: str, variables: dict[str, Any], *options: str) -> subprocess.CompletedProcess[str]:
+def play_role(
+    folder: Path, role: str, variables: dict[str, Any], *options: str, tasks_from: str = "main"
+) -> subprocess.CompletedProcess[str]:
     """Run a playbook with one role on localhost; everything temporary goes into the folder."""
-    task = {"ansible.builtin.import_role": {"name": f"inferops.serving.{role}"}}
+    task = {"ansible.builtin.import_role": {"name": f"inferops.serving.{role}", "tasks_from": tasks_from}}
     play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "vars.json").write_text(json.dumps(variables))
