@@ -132,6 +132,21 @@ options:
     description: Seconds to wait for another run that writes to the store.
     type: int
     default: 0
+  detach:
+    description:
+      - Transfers in a transient systemd unit, C(model-snapshot-<key>.service), which goes on when the connection is
+        lost. Running the task again follows the unit that is at it.
+      - The play shows a line for each host while it waits.
+      - Without systemd, without root, and where nothing is to be done, the module does the work itself.
+    type: bool
+    default: true
+  slice:
+    description: Seconds that one call waits for the unit. Set by the action plugin.
+    type: float
+  follow:
+    description: Whether this run started the unit before. Set by the action plugin.
+    type: bool
+    default: false
 author:
   - inferops contributors (@inferops)
 """
@@ -306,6 +321,11 @@ oldest_verification:
   returned: success
   type: str
   sample: "2026-01-31T12:00:00Z"
+unit:
+  description: The transient unit that did the work. Not set where the module did it itself.
+  returned: when a unit was started or followed
+  type: str
+  sample: model-snapshot-0123456789ab.service
 seconds:
   description: Duration of the run.
   returned: unless the lock is invalid
@@ -358,25 +378,14 @@ problems:
   elements: str
 """
 
-import dataclasses
 import os
-import time
-import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
-from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock, parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import rfc3339
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import (
-    ModelStore,
-    Policy,
-    open_sources,
-    read_token,
-)
-from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey
+from ansible_collections.inferops.serving.plugins.module_utils._store.job import Job, JobFailed, is_possible
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import ModelLock, parse_lock
+from ansible_collections.inferops.serving.plugins.module_utils._store.task import Result, Task
 
-_DAY = 86400.0
 LEAST = {
     "workers": 1,
     "retries": 0,
@@ -416,6 +425,9 @@ def make_module() -> AnsibleModule:
             "reserve_bytes": {"type": "int", "default": 0},
             "keep_revisions": {"type": "int", "default": 1},
             "wait_lock": {"type": "int", "default": 0},
+            "detach": {"type": "bool", "default": True},
+            "slice": {"type": "float"},
+            "follow": {"type": "bool", "default": False},
         },
         required_if=[("state", "present", ["sources"])],
         supports_check_mode=True,
@@ -435,150 +447,45 @@ def check_ranges(module: AnsibleModule) -> None:
         module.fail_json(msg="sources is empty, state=present needs at least one")
 
 
-def policy(params: t.Mapping[str, t.Any]) -> Policy:
-    """How the operator wants the store to be kept."""
-    days = params["verify_age_max"]
-    return Policy(
-        proving=Proving(params["verify"], None if days is None else days * _DAY, params["workers"]),
-        keep_revisions=params["keep_revisions"],
-        reserve_bytes=params["reserve_bytes"],
-        wait_lock=params["wait_lock"],
-    )
-
-
-def reach_state(module: AnsibleModule, store: ModelStore, lock: ModelLock) -> bool:
-    """Do what ``state`` says, or predict it. Returns whether something changed."""
+def is_for_unit(module: AnsibleModule, task: Task) -> bool:
+    """Whether the work is to be done in a unit."""
     params = module.params
-    if params["state"] == "verified":
-        store.verify(record=not module.check_mode)
+    if params["slice"] is None or not params["detach"] or module.check_mode or not is_possible():
         return False
-    if params["state"] == "absent":
-        return store.make_absent(module.check_mode)
-    token = read_token(params["token_file"]) if params["token_file"] and not module.check_mode else None
-    if token:
-        module.no_log_values.add(token)
-    sources = open_sources(params["sources"], lock, token, params["stall_timeout"], store.tally)
-    if module.check_mode:
-        return store.check_present()
-    patience = Patience(params["retries"], min_rate=params["min_rate"], rate_window=params["stall_timeout"])
-    return store.make_present(sources, patience)
+    return params["follow"] or not task.is_done()
 
 
-def facts(store: ModelStore, lock: ModelLock, started: float) -> dict[str, t.Any]:
-    """The result values that a success and a failure share."""
-    tally = store.tally
-    result: dict[str, t.Any] = {
-        "path": store.path,
-        "revision": lock.revision,
-        "lock_digest": lock.digest,
-        "previous_revision": store.previous,
-        "taken_over": store.taken_over,
-        "resumed": sorted(tally.resumed_paths),
-        "removed": tally.removed,
-        "bytes_freed": tally.bytes_freed,
-        "quarantined": sorted(tally.quarantined),
-        "bytes_fetched": tally.bytes_fetched,
-        "bytes_resumed": tally.bytes_resumed,
-        "bytes_hashed": tally.bytes_hashed,
-        "requests": tally.requests,
-        "retries": tally.retries,
-        "source": ", ".join(tally.served_by) or None,
-        "seconds": round(time.monotonic() - started, 3),
-    }
-    if store.found is not None:
-        result.update(file_states(store.found, len(lock.files)), bytes_to_fetch=store.found.bytes_to_fetch)
-    if store.space is not None:
-        result["space"] = {**dataclasses.asdict(store.space), "enough": store.space.enough}
-    return result
+def run_in_unit(module: AnsibleModule, lock: ModelLock) -> Result:
+    """Start the transfer or find it at work, and wait for a slice. A result with ``progress`` says that it goes on.
 
-
-def file_states(found: Survey, files: int) -> dict[str, t.Any]:
-    """What was found of each file; ``files`` is their number."""
-    begun = [blob for blob in found.wanted if found.have[blob.sha256]]
-    partial = [
-        {"path": path, "have": found.have[blob.sha256], "size": blob.size} for blob in begun for path in blob.paths
-    ]
-    not_begun = [blob for blob in found.missing if blob not in begun]
-    counts = {
-        "missing": len(all_paths(not_begun)),
-        "partial": len(partial),
-        "corrupt": len(all_paths(blob for blob in found.corrupt if blob not in begun)),
-        "suspect": len(all_paths(found.suspect)),
-    }
-    return {
-        "missing": all_paths(found.missing),
-        "partial": sorted(partial, key=lambda entry: str(entry["path"])),
-        "corrupt": all_paths(found.corrupt),
-        "suspect": all_paths(found.suspect),
-        "files_state": {"present": files - sum(counts.values()), **counts},
-    }
-
-
-def has_written(store: ModelStore) -> bool:
-    """Whether a failed run has left something new in the store."""
-    return bool(store.tally.bytes_fetched or store.tally.quarantined or store.tally.removed)
-
-
-def all_paths(blobs: t.Iterable[Blob]) -> list[str]:
-    """Every path of some blobs, sorted."""
-    return sorted(path for blob in blobs for path in blob.paths)
-
-
-def summary(lock: ModelLock, state: str, result: dict[str, t.Any], changed: bool, check_mode: bool) -> str:
-    """One line for the operator."""
-    if state == "absent":
-        done = f"would be removed, {result['bytes_freed']} bytes" if check_mode else "was removed"
-        return f"{lock.repo} at {lock.revision} {done if changed else 'is not there'}"
-    if not changed:
-        return f"{lock.repo} is complete: {len(lock.files)} files, {lock.total_size} bytes"
-    files = len(result["missing"]) + len(result["corrupt"])
-    if check_mode:
-        said = f"{lock.repo} lacks {files} of {len(lock.files)} files, {result['bytes_to_fetch']} bytes to fetch"
-        return f"{said}; {len(result['suspect'])} would be read" if result["suspect"] else said
-    return f"{lock.repo} published: {files} files were wanted, {result['bytes_fetched']} bytes fetched"
+    :raises JobFailed: there is no result.
+    """
+    params = module.params
+    job = Job(module.run_command, params["store"], lock.digest)
+    if not params["follow"] and not job.is_running():
+        job.start(params, f"Model {lock.repo} for {params['store']}")
+    if job.wait(params["slice"]):
+        return {**job.result(), "unit": job.unit}
+    return {"failed": False, "changed": False, "unit": job.unit, "progress": job.progress(), "msg": "It goes on."}
 
 
 def main() -> None:
-    started = time.monotonic()
     module = make_module()
     check_ranges(module)
     try:
         lock = parse_lock(module.params["lock"])
     except StoreError as error:
         module.fail_json(msg=str(error), error_class=error.error_class, **error.facts)
-    store = ModelStore(module.params["store"], lock, policy(module.params))
+    task = Task(module.params, lock, module.check_mode, module.no_log_values.add)
     try:
-        changed = reach_state(module, store, lock)
-    except StoreError as error:
-        module.fail_json(
-            msg=str(error),
-            error_class=error.error_class,
-            changed=has_written(store),
-            **{**error.facts, **facts(store, lock, started)},
-        )
-    except (OSError, ValueError) as error:
-        module.fail_json(
-            msg=f"{lock.repo} in {module.params['store']}: {error}",
-            changed=has_written(store),
-            **facts(store, lock, started),
-        )
-    result = facts(store, lock, started)
-    complete = module.params["state"] != "absent" and not (changed and module.check_mode)
-    result["verified"] = module.params["verify"] if complete else None
-    result["oldest_verification"] = rfc3339(store.oldest_proof) if complete else None
-    if store.taken_over is not None:
-        module.warn(f"The stale lease on {module.params['store']} was taken over from {dict(store.taken_over)}.")
-    module.exit_json(
-        changed=changed,
-        msg=summary(lock, module.params["state"], result, changed, module.check_mode),
-        diff={
-            "before_header": f"{lock.repo} in {module.params['store']}",
-            "after_header": f"{lock.repo} in {module.params['store']}",
-            "before": store.before,
-            "after": store.after,
-        },
-        **result,
-    )
+        result = run_in_unit(module, lock) if is_for_unit(module, task) else task.run()
+    except JobFailed as problem:
+        module.fail_json(msg=f"{lock.repo} in {module.params['store']}: {problem}")
+    for warning in result.pop("warnings", []):
+        module.warn(warning)
+    if result.pop("failed"):
+        module.fail_json(**result)
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

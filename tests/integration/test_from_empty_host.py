@@ -129,47 +129,67 @@ def test_the_next_run_mends_it_from_the_built_collection(site: Site, tmp_path: P
     assert (again.status, again.changed) == (0, 0), again.output
 
 
+class Large:
+    """A model that takes some seconds, and somebody's own playbook with the role and its part of the plan by hand."""
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site = site
+        repo = site.folder / "hub/tiny/large"
+        repo.mkdir(parents=True, exist_ok=True)
+        self.sizes = {"a.gguf": 24_000_000, "b.gguf": 16_000_000, "c.gguf": 9_000_000}
+        for name, size in self.sizes.items():
+            (repo / name).write_bytes(random.Random(name).randbytes(size))
+        self.sizes["config.json"] = (repo / "config.json").write_bytes(b"{}")
+        self.lock = hub.make_lock(repo, "tiny/large")
+        (folder / "large.json").write_text(hub.lock_text(self.lock))
+        model = {"role": "target", "repo": "tiny/large", "revision": self.lock["revision"]}
+        plan = {"store": str(Path("/srv") / folder.name), "models": [{**model, "lock": str(folder / "large.json")}]}
+        self.store = plan["store"]
+        self.playbook = folder / "own.yml"
+        roles = [{"role": "inferops.serving.sglang_model"}]
+        self.playbook.write_text(yaml.safe_dump([{"hosts": HOST, "roles": roles, "vars": {"sglang_model_plan": plan}}]))
+
+    def lose_the_controller(self, sent: int, rate: int) -> None:
+        """Begin, and lose the controller once the mirror has sent so many bytes. ``rate`` in bytes/s for each file."""
+        self.site.mirror.forget()
+        self.site.mirror.misbehave({"tiny/large": {"kind": "slow", "rate": rate}})
+        self.site.kill_after(sent, self.playbook)
+
+    def digests(self) -> dict[str, str]:
+        words = self.site.sudo(f"cd {self.store}/models--tiny--large/current && sha256sum *").split()
+        return dict(zip(words[1::2], words[::2]))
+
+    def locked(self) -> dict[str, str]:
+        return {one["path"]: one["sha256"] for one in self.lock["files"]}
+
+
 def test_a_download_killed_anywhere_goes_on_where_it_was(site: Site, tmp_path: Path, chance: random.Random) -> None:
-    """Also: a role in somebody's own playbook, with its part of the plan given by hand."""
-    repo = site.folder / "hub/tiny/large"
-    repo.mkdir(parents=True)
-    sizes = {"a.gguf": 24_000_000, "b.gguf": 16_000_000, "c.gguf": 9_000_000}
-    for name, size in sizes.items():
-        (repo / name).write_bytes(random.Random(name).randbytes(size))
-    sizes["config.json"] = (repo / "config.json").write_bytes(b"{}")
-    lock = hub.make_lock(repo, "tiny/large")
-    (tmp_path / "large.json").write_text(hub.lock_text(lock))
-    play = {
-        "hosts": HOST,
-        "roles": [{"role": "inferops.serving.sglang_model"}],
-        "vars": {
-            "sglang_model_plan": {
-                "store": "/srv/killed",
-                "models": [
-                    {
-                        "role": "target",
-                        "repo": "tiny/large",
-                        "lock": str(tmp_path / "large.json"),
-                        "revision": lock["revision"],
-                    }
-                ],
-            },
-        },
-    }
-    (tmp_path / "own.yml").write_text(yaml.safe_dump([play]))
-    site.mirror.forget()
-    site.mirror.misbehave({"tiny/large": {"kind": "slow", "rate": 8_000_000}})
-    site.kill_after(chance.randrange(2_000_000, 40_000_000), tmp_path / "own.yml")
+    large = Large(site, tmp_path)
+    large.lose_the_controller(chance.randrange(2_000_000, 40_000_000), 8_000_000)
+    site.sudo("systemctl kill --signal=KILL model-snapshot-\\*")
     site.mirror.misbehave({})
-    assert "current" not in site.sudo("ls /srv/killed/models--tiny--large")
-    run = site.play(str(tmp_path / "own.yml"))
+    assert "current" not in site.sudo(f"ls {large.store}/models--tiny--large")
+    run = site.play(str(large.playbook))
     assert run.status == 0, run.output[-3000:]
-    sent, total = site.mirror.stats()["bytes"], sum(sizes.values())
-    assert total <= sent <= total + max(sizes.values())
-    digests = site.sudo("cd /srv/killed/models--tiny--large/current && sha256sum *").split()
-    assert dict(zip(digests[1::2], digests[::2])) == {one["path"]: one["sha256"] for one in lock["files"]}
-    again = site.play(str(tmp_path / "own.yml"))
+    sent, total = site.mirror.stats()["bytes"], sum(large.sizes.values())
+    assert total <= sent <= total + max(large.sizes.values())
+    assert large.digests() == large.locked()
+    again = site.play(str(large.playbook))
     assert (again.status, again.changed) == (0, 0), again.output
+
+
+def test_a_download_outlives_its_controller_and_the_next_run_follows_it(site: Site, tmp_path: Path) -> None:
+    large = Large(site, tmp_path)
+    large.lose_the_controller(3_000_000, 2_000_000)
+    assert "running" in site.sudo("systemctl list-units model-snapshot-\\*")
+    run = site.play(str(large.playbook))
+    assert run.status == 0, run.output[-3000:]
+    assert re.search(rf"{HOST}: tiny/large, \d+\.\d MB of 49\.0 MB fetched, \d+\.\d MB/s", run.output), run.output
+    assert large.digests() == large.locked()
+    stats = site.mirror.stats()
+    assert (stats["bytes"], stats["requests"]) == (sum(large.sizes.values()), len(large.sizes)), "nothing came twice"
+    site.mirror.misbehave({})
+    assert "model-snapshot" not in site.sudo("systemctl list-units --all model-snapshot-\\*")
 
 
 def test_a_missing_lock_stops_before_anything_is_fetched(site: Site) -> None:
