@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PLUGIN_TESTS = Path(__file__).resolve().parents[2]
-DOCUMENT = PLUGIN_TESTS.parents[2] / "docs/store.md"
+TESTS = Path(__file__).resolve().parents[4]
+DOCUMENT = TESTS.parent / "docs/store.md"
 
 
 def test_every_test_that_the_document_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", DOCUMENT.read_text(encoding="utf-8")))
-    files = [*PLUGIN_TESTS.glob("module_utils/_store/test_*.py"), PLUGIN_TESTS / "modules/test_model_snapshot.py"]
+    files = [*TESTS.glob("unit/plugins/**/test_*.py"), *TESTS.glob("integration/test_*.py")]
     defined = {
         name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.M)
     }
