@@ -44,11 +44,13 @@ $(VENV_READY): $(REQUIREMENTS) | debian-packages
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r $(REQUIREMENTS)
 	@touch $@
 
-requirements:  ## compile requirements/dev.in again, for every supported Python
+requirements:  ## compile requirements/dev.in again, for every supported Python, and those of the Hub's client
 	for version in 3.11 3.12 3.13; do \
 	    uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	        --python-version $$version requirements/dev.in --output-file requirements/dev-py$$version.txt; \
 	done
+	uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	    --python-version 3.11 tests/engine/hub_client.in --output-file tests/engine/hub_client.txt
 
 # ---- the demonstration ---------------------------------------------------------------------------------------------
 

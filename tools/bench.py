@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure this collection against its peers in the same run, and print the tables of docs/performance.md.
 
-Usage: python tools/bench.py [plan] [--engine ENGINE/bin/python]
+Usage: python tools/bench.py [plan] [store] [--engine ENGINE/bin/python]
 
 Every figure is that of a whole process, on two CPU cores. The runs of one table alternate, so that whatever else the
 machine does hits all of them. There is no limit that fails: a time alone says more of the machine than of the code.
@@ -11,29 +11,41 @@ machine does hits all of them. There is no limit that fails: a time alone says m
 ``plan`` measures ``ansible-playbook playbooks/plan.yml`` on inventories made here, against a playbook that does
 nothing, against rules of the planner as asserts (tools/bench_asserts.yml), and, with ``--engine``, against one start of
 the real argument handling: the Python of an environment with SGLang, as tools/real_server_args.py wants it.
+
+``store`` measures the module model_snapshot and the program of the verification's timer, against the Hub's own client
+and against hashlib alone, on a model of 2 GB that the test hub serves on the loopback. It takes 7 GB in the temporary
+directory (``TMPDIR``), which is to be on a disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+# Run as a script, where the checkout is not on the path.
+sys.path.insert(0, str(ROOT))
+
+from tests.engine import hub_client  # noqa: E402
+
 CORES = 2
 EXAMPLE = ROOT / "inventories/cluster/group_vars/all.yml"
 ASSERTS = ROOT / "tools/bench_asserts.yml"
@@ -133,21 +145,30 @@ def assert_play(in_one_task: bool) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """One thing to measure, ``rounds`` times. ``status`` is the exit status that it has to end with."""
+    """One thing to measure, ``rounds`` times.
+
+    :ivar status: the exit status that it has to end with.
+    :ivar env: variables of its environment, besides or instead of ours.
+    :ivar prepare: is called before each run and not measured.
+    """
 
     name: str
     argv: tuple[str, ...]
     rounds: int
     status: int = 0
     stdin: str = ""
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    prepare: Callable[[], object] = lambda: None
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One finished process with all its children. Both times in seconds."""
+    """One finished process with all its children: both times in seconds, the largest process in bytes, its output."""
 
     wall: float
     cpu: float
+    memory: int = 0
+    output: str = ""
 
 
 def measure(peer: Peer) -> Run:
@@ -157,6 +178,8 @@ def measure(peer: Peer) -> Run:
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     env.update(ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
+    env.update(peer.env)
+    peer.prepare()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as words:
         words.write(peer.stdin)
         words.seek(0)
@@ -165,10 +188,11 @@ def measure(peer: Peer) -> Run:
         _pid, status, used = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begin
         process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        said = output.read()
         if process.returncode != peer.status:
-            output.seek(0)
-            raise RuntimeError(f"{peer.name}: exit status {process.returncode}\n{output.read()[-2000:]}")
-    return Run(wall, used.ru_utime + used.ru_stime)
+            raise RuntimeError(f"{peer.name}: exit status {process.returncode}\n{said[-2000:]}")
+    return Run(wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, said)
 
 
 def alternate(peers: Sequence[Peer]) -> dict[str, list[Run]]:
@@ -187,6 +211,11 @@ def wall(runs: Sequence[Run]) -> float:
     return statistics.median(run.wall for run in runs)
 
 
+def cpu(runs: Sequence[Run]) -> float:
+    """The median of the CPU times, in seconds."""
+    return statistics.median(run.cpu for run in runs)
+
+
 def row(*cells: object) -> str:
     """One row of a Markdown table."""
     return f"| {' | '.join(str(cell) for cell in cells)} |"
@@ -195,8 +224,7 @@ def row(*cells: object) -> str:
 def figures(runs: Sequence[Run]) -> tuple[str, ...]:
     """The cells that every table has of a peer's runs."""
     times = [run.wall for run in runs]
-    cpu = statistics.median(run.cpu for run in runs)
-    return f"{wall(runs):.2f}", f"{min(times):.2f} to {max(times):.2f}", f"{cpu:.2f}", str(len(runs))
+    return f"{wall(runs):.2f}", f"{min(times):.2f} to {max(times):.2f}", f"{cpu(runs):.2f}", str(len(runs))
 
 
 # ---- the plan -------------------------------------------------------------------------------------------------------
@@ -283,9 +311,206 @@ def playbook(inventory: Path, path: Path) -> tuple[str, ...]:
     return str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(inventory), str(path)
 
 
+# ---- the store ------------------------------------------------------------------------------------------------------
+
+MODULE = ROOT / "plugins/modules/model_snapshot.py"
+PROGRAM = "ansible_collections.inferops.serving.plugins.module_utils._store.verify"
+LARGE, MANY_FILES = "bench/large", "bench/many"
+SHARDS, SHARD_SIZE = 4, 512 << 20
+#: Files of the snapshot that is run again, and the size of each.
+FILES, FILE_SIZE = 96, 10_000
+VERIFY_ROUNDS, FETCH_ROUNDS, RERUN_ROUNDS = 5, 3, 5
+
+VERIFIED = "model_snapshot, state: verified, verify: full"
+TIMER = "the timer's program"
+HF_VERIFY = "hf cache verify"
+HASHLIB = "hashlib, two threads"
+FETCHED = "model_snapshot"
+HF_BOTH = "hf download, then hf cache verify"
+RERUN = f"model_snapshot again, {FILES} files"
+
+HASH_CODE = """
+import concurrent.futures, hashlib, sys
+def digest(path):
+    hashed, buffer = hashlib.sha256(), bytearray(1 << 20)
+    with open(path, "rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            hashed.update(memoryview(buffer)[:count])
+    return hashed.hexdigest()
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    print(*pool.map(digest, sys.argv[1:]))
+"""
+
+
+def make_repositories(root: Path) -> None:
+    """Two repositories of a hub: few large files of random bytes, and many small ones."""
+    for repo in (LARGE, MANY_FILES):
+        (root / repo).mkdir(parents=True)
+        (root / repo / "config.json").write_text("{}", encoding="utf-8")
+    for number in range(1, FILES):
+        (root / MANY_FILES / f"file-{number:02}.txt").write_bytes(os.urandom(FILE_SIZE))
+    for number in range(1, SHARDS + 1):
+        # the module looks at the structure, so that has to be that of weights
+        tensor = {"t": {"dtype": "U8", "shape": [SHARD_SIZE], "data_offsets": [0, SHARD_SIZE]}}
+        header = json.dumps(tensor).encode()
+        with (root / LARGE / f"model-{number:05}-of-{SHARDS:05}.safetensors").open("wb") as stream:
+            stream.write(len(header).to_bytes(8, "little") + header)
+            for _piece in range(SHARD_SIZE >> 20):
+                stream.write(os.urandom(1 << 20))
+
+
+@contextlib.contextmanager
+def served(root: Path, locks: Path) -> Iterator[str]:
+    """The address of the test hub, in a process of its own; it writes the locks first."""
+    command = [sys.executable, str(ROOT / "tests/engine/hub.py"), "--root", str(root), "--port", "0"]
+    with subprocess.Popen([*command, "--locks", str(locks)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().rpartition(" ")[2].strip()
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            for repo in (LARGE, MANY_FILES):
+                # it reads and hashes a repository when it is first asked for it
+                opener.open(f"{url}/api/models/{repo}").close()
+            yield url
+        finally:
+            process.terminate()
+
+
+def forget(folder: Path) -> None:
+    """Drop the files under a folder from the page cache, so that whoever reads them next reads the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+                os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class StoreBench:
+    """What the peers of this section are started with.
+
+    :param folder: an empty directory, which is filled.
+    :param url: the hub.
+    """
+
+    def __init__(self, folder: Path, locks: Path, url: str) -> None:
+        self.store = folder / "store"
+        self.fetched = folder / "fetched"
+        self._locks = {repo: json.loads((locks / f"{repo.replace('/', '--')}.json").read_text()) for repo in REPOS}
+        self._lock_folder = folder / "large-lock"
+        self._lock_folder.mkdir()
+        shutil.copy(locks / f"{LARGE.replace('/', '--')}.json", self._lock_folder)
+        self._url = url
+        self._client = hub_client.make()
+        self._client_env = hub_client.environment(url, folder / "home")
+        self._report = folder / "report.json"
+
+    def module(self, name: str, rounds: int, repo: str, store: Path, **options: Any) -> Peer:
+        """The module as Ansible starts it on a host, without Ansible."""
+        arguments = {"lock": self._locks[repo], "store": str(store), "sources": [{"type": "hub", "url": self._url}]}
+        prepare = self._empty if store == self.fetched else lambda: forget(store)
+        return Peer(
+            name,
+            (sys.executable, str(MODULE)),
+            rounds,
+            stdin=json.dumps({"ANSIBLE_MODULE_ARGS": {**arguments, **options}}),
+            env=OURS,
+            prepare=prepare,
+        )
+
+    def verifying(self) -> list[Peer]:
+        """Everything that verifies the large files in the store."""
+        program = ["--store", self.store, "--locks", self._lock_folder, "--report", self._report]
+        blobs = sorted(self.store.glob("*/blobs/*"), key=lambda path: -path.stat().st_size)
+        large = [str(path) for path in blobs if path.is_file() and path.stat().st_size > SHARD_SIZE]
+
+        def prepare() -> None:
+            forget(self.store)
+
+        return [
+            self.module(VERIFIED, VERIFY_ROUNDS, LARGE, self.store, state="verified", verify="full"),
+            Peer(TIMER, (sys.executable, "-m", PROGRAM, *map(str, program)), VERIFY_ROUNDS, env=OURS, prepare=prepare),
+            Peer(
+                HF_VERIFY,
+                ("sh", "-c", self._hf_verify(self.store)),
+                VERIFY_ROUNDS,
+                env=self._client_env,
+                prepare=prepare,
+            ),
+            Peer(HASHLIB, (sys.executable, "-c", HASH_CODE, *large), VERIFY_ROUNDS, prepare=prepare),
+        ]
+
+    def fetching(self) -> list[Peer]:
+        """Everything that fetches the large files and proves them."""
+        place = f"--revision {self._locks[LARGE]['revision']} --cache-dir {self.fetched}"
+        both = f"{self._client}/hf download {LARGE} {place} && {self._hf_verify(self.fetched)}"
+        return [
+            self.module(FETCHED, FETCH_ROUNDS, LARGE, self.fetched),
+            Peer(HF_BOTH, ("sh", "-c", both), FETCH_ROUNDS, env=self._client_env, prepare=self._empty),
+        ]
+
+    def _hf_verify(self, cache: Path) -> str:
+        revision = self._locks[LARGE]["revision"]
+        return f"{self._client}/hf cache verify {LARGE} --revision {revision} --cache-dir {cache}"
+
+    def _empty(self) -> None:
+        shutil.rmtree(self.fetched, ignore_errors=True)
+        # what was deleted is not to be written meanwhile
+        os.sync()
+
+
+REPOS = (LARGE, MANY_FILES)
+OURS = {"PYTHONPATH": str(ROOT / "collections"), "no_proxy": "*"}
+
+
+def store(_engine: str | None) -> Iterator[str]:
+    """The tables of the store, line by line."""
+    with tempfile.TemporaryDirectory(prefix="bench-store-") as name:
+        folder = Path(name)
+        make_repositories(folder / "hub")
+        with served(folder / "hub", folder / "locks") as url:
+            bench = StoreBench(folder, folder / "locks", url)
+            fetching = alternate(bench.fetching())
+            for repo in REPOS:
+                measure(bench.module(f"{repo} at first", 1, repo, bench.store))
+            verifying = alternate(bench.verifying())
+            again = alternate([bench.module(RERUN, RERUN_ROUNDS, MANY_FILES, bench.store)])
+    yield row("what", "wall s, median", "min to max", "CPU s, median", "runs", "GB/s", "most memory, MB")
+    yield row(*["---"] * 7)
+    for found in (verifying, fetching, again):
+        for peer, runs in found.items():
+            speed = "" if peer == RERUN else f"{SHARDS * SHARD_SIZE / wall(runs) / 1e9:.2f}"
+            yield row(peer, *figures(runs), speed, f"{_memory(runs):.0f}")
+    yield ""
+    yield from _store_answers(verifying, fetching, again[RERUN])
+
+
+def _memory(runs: Sequence[Run]) -> float:
+    """The largest process of all runs, in MB."""
+    return max(run.memory for run in runs) / 1e6
+
+
+def _store_answers(verifying: dict[str, list[Run]], fetching: dict[str, list[Run]], again: list[Run]) -> Iterator[str]:
+    """What is wanted of the store, and what came out."""
+    results = [json.loads(run.output) for run in again]
+    ours = [*verifying[VERIFIED], *verifying[TIMER], *fetching[FETCHED], *again]
+    yield row("wanted", "measured")
+    yield row("---", "---")
+    for peer in (VERIFIED, TIMER):
+        for other, times in ((HF_VERIFY, 1.8), (HASHLIB, 0.9)):
+            measured = wall(verifying[other]) / wall(verifying[peer])
+            yield row(f"{peer}: at least {times} times as fast as {other}", f"{measured:.2f} times")
+    share = cpu(fetching[FETCHED]) / cpu(fetching[HF_BOTH])
+    yield row(f"fetch and proof: at most 0.6 of the CPU time of {HF_BOTH}", f"{share:.2f}")
+    asked = f"{max(result['bytes_hashed'] for result in results)} bytes hashed"
+    asked += f", {max(result['requests'] for result in results)} requests"
+    seconds = statistics.median(result["seconds"] for result in results)
+    yield row(f"{RERUN}: 0 bytes hashed, 0 requests, under 0.1 s inside the module", f"{asked}, {seconds:.3f} s")
+    yield row("memory under 100 MB", f"{_memory(ours):.0f} MB")
+
+
 # ---- the command ----------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan}
+SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan, "store": store}
 
 
 def machine() -> str:

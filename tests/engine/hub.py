@@ -374,21 +374,21 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
             self.server.count_request()
             self._not_found("EntryNotFound", f"{repo} has no file {path}")
             return
+        headers = {"X-Repo-Commit": revision_of(files)}
+        if file.large:
+            headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
         if file.large and self.server.redirects and not self.path.startswith(_ELSEWHERE):
             self.server.count_request()
             elsewhere = f"http://localhost:{self.server.server_address[1]}{_ELSEWHERE}{self.path}"
-            self._send_headers(302, {"Location": elsewhere, "Content-Length": "0"})
+            self._send_headers(302, headers | {"Location": elsewhere, "Content-Length": "0"})
             return
         name = f"{repo}/{path}"
         self.server.count_request(name)
-        headers = {
-            "X-Repo-Commit": revision_of(files),
+        headers |= {
             "ETag": f'"{file.etag}"',
             "Accept-Ranges": "bytes",
             "Content-Type": "application/octet-stream",
         }
-        if file.large:
-            headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
         try:
             start, end, partial = _wanted(self.headers.get("Range"), file.size)
         except ValueError:
@@ -398,21 +398,23 @@ class HubHandler(http.server.BaseHTTPRequestHandler):
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
         self._send_headers(206 if partial else 200, headers | {"Content-Length": str(end - start)})
         if self.command == "GET":
-            content = (self.server.root / folder / path).read_bytes()[:end]
-            self._send_body(name, content, start, fault)
+            with (self.server.root / folder / path).open("rb") as content:
+                content.seek(start)
+                self._send_body(name, content, end - start, fault)
 
-    def _send_body(self, name: str, content: bytes, start: int, fault: Fault | None) -> None:
-        """Send ``content`` from offset ``start`` of the file, going wrong as told."""
+    def _send_body(self, name: str, content: t.BinaryIO, size: int, fault: Fault | None) -> None:
+        """Send the next ``size`` bytes of a file, going wrong as told."""
         kind = fault.kind if fault is not None else None
         at = fault.at if fault is not None else 0
-        body = bytearray(content[start:])
-        if kind == "flip" and start <= at < len(content):
-            body[at - start] ^= 1
+        flipped = at - content.tell()
         whole = kind not in ("truncate", "reset", "stall")
-        for offset in range(0, len(body) if whole else min(at, len(body)), CHUNK):
-            chunk = bytes(body[offset : offset + CHUNK])
-            if not whole:
-                chunk = chunk[: at - offset]
+        sent = size if whole else min(at, size)
+        for offset in range(0, sent, CHUNK):
+            chunk = content.read(min(CHUNK, sent - offset))
+            if kind == "flip" and offset <= flipped < offset + len(chunk):
+                spoiled = bytearray(chunk)
+                spoiled[flipped - offset] ^= 1
+                chunk = bytes(spoiled)
             self.wfile.write(chunk)
             self.server.count_bytes(name, len(chunk))
             if fault is not None and kind == "slow":

@@ -12,7 +12,7 @@ import time
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight
+from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight, proofs
 from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import quarantine
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Fetcher, Patience
@@ -127,7 +127,7 @@ class ModelStore:
         found = self.look()
         self.after = describe_lock(self._lock)
         if found.complete:
-            self._record(found)
+            proofs.record(self._store, self._model, found)
             return False
         make_directory(self._store)
         with self._writing() as holding, space_needed(self._store, "the model was stored"):
@@ -162,7 +162,7 @@ class ModelStore:
         """
         found = self.look()
         if record:
-            self._record(found)
+            proofs.record(self._store, self._model, found)
         if found.corrupt:
             paths = [path for blob in found.corrupt for path in blob.paths]
             raise StoreError(
@@ -211,16 +211,6 @@ class ModelStore:
         with sole_writer(self._store, self._policy.wait_lock) as holding:
             self.taken_over = holding.taken_over
             yield holding
-
-    def _record(self, found: Survey) -> None:
-        """Write down what reading has shown. While another run writes, or where we cannot, the next run reads again."""
-        if not found.proofs and not found.corrupt:
-            return
-        with contextlib.suppress(StoreError, OSError), sole_writer(self._store):
-            for blob in found.corrupt:
-                drop_stamp(self._model, blob.sha256)
-            for sha256, key in found.proofs.items():
-                write_stamp(self._model, sha256, key)
 
     def _preflight(self, found: Survey) -> None:
         self.space = preflight.measure(self._model, self._lock, found, self._policy.reserve_bytes)

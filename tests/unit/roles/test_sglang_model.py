@@ -72,6 +72,10 @@ def site(tmp_path: Path, hub: kit.Hub, drafter_hub: kit.Hub) -> Site:
                 {"type": "hub", "url": hub.url},
                 {"type": "hub", "url": drafter_hub.url},
             ],
+            # this machine gets no timer
+            "sglang_model_verify_calendar": "",
+            "sglang_model_verify_root": str(tmp_path / "opt/verify"),
+            "sglang_model_verify_reports": str(tmp_path / "var/verify"),
         },
     )
 
@@ -102,3 +106,20 @@ def test_a_lock_that_is_not_there_is_named_before_anything(site: Site, hub: kit.
     assert "inferops.serving.lock" in output
     assert not site.store.exists()
     assert hub.asked == []
+
+
+def test_the_timer_is_predicted_on_an_empty_host(site: Site) -> None:
+    site.variables["sglang_model_verify_calendar"] = "weekly"
+    output = site.play("--check", "--diff")["output"]
+    unit = "sglang-verify-" + str(site.store).replace("-", "--").strip("/").replace("/", "-")
+    for said in (
+        "+OnCalendar=weekly",
+        "+RandomizedDelaySec=12h",
+        "+IOSchedulingClass=idle",
+        f"+ReadWritePaths=-{site.store}/models--org--drafter/blobs/.stamp",
+        f"--report={site.root}/var/verify/{unit.removeprefix('sglang-verify-')}.json",
+        f"systemctl restart {unit}.timer",
+    ):
+        assert said in output, said
+    assert not (site.root / "opt").exists()
+    assert not (site.root / "var").exists()
