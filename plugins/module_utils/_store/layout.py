@@ -15,6 +15,7 @@ It is that of the Hub cache, so engines read it as it is::
         current                        -> snapshots/<commit>
         refs/main                      the commit, for readers that ask for a branch
         quarantine/<sha256>            the last bytes that were not what the lock says
+        .torrent/<info hash>/          what a torrent has brought so far
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class ModelDir:
         self.refs = os.path.join(self.root, "refs")
         self.main = os.path.join(self.refs, "main")
         self.quarantine = os.path.join(self.root, "quarantine")
+        self.swarm = os.path.join(self.root, ".torrent")
 
     def blob(self, sha256: str) -> str:
         return os.path.join(self.blobs, sha256)
