@@ -99,9 +99,14 @@ def sync_directory(path: str) -> None:
 def replace_text(path: str, text: str) -> None:
     """Write a small file in one step: readers see the old one or the new one."""
     make_directory(os.path.dirname(path))
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: str, data: bytes) -> None:
+    """As :func:`replace_text`, for a file that is no text."""
     fresh = path + ".new"
-    with open(fresh, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    with open(fresh, "wb") as stream:
+        stream.write(data)
     os.chmod(fresh, _TEXT_MODE)
     os.replace(fresh, path)
 

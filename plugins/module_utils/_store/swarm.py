@@ -60,7 +60,7 @@ _PRIVATE = (
 )
 _QUIET = ("--console-log-level=warn", "--summary-interval=0", "--show-console-readout=false", "--download-result=hide")
 # Hosts that begin together find each other at the second announcement.
-_ANNOUNCE_SECONDS = 15
+_ANNOUNCE_SECONDS = 5
 _LARGEST_METAINFO = 16 << 20
 _POLL_SECONDS = 0.2
 # aria2 says goodbye to the tracker before it ends.
@@ -256,6 +256,7 @@ class SwarmSource:
             "--auto-save-interval=1",
             "--max-tries=0",
             "--retry-wait=1",
+            "--stream-piece-selector=random",
         ]
 
     def _watch(self, child: subprocess.Popen[bytes], staging: _Staging, staged: int, stop: threading.Event) -> str:
