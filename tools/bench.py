@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure this collection against its peers in the same run, and print the tables of docs/performance.md.
 
-Usage: python tools/bench.py [plan] [--engine ENGINE/bin/python]
+Usage: python tools/bench.py [plan] [torrent] [--engine ENGINE/bin/python]
 
 Every figure is that of a whole process, on two CPU cores. The runs of one table alternate, so that whatever else the
 machine does hits all of them. There is no limit that fails: a time alone says more of the machine than of the code.
@@ -11,6 +11,8 @@ machine does hits all of them. There is no limit that fails: a time alone says m
 ``plan`` measures ``ansible-playbook playbooks/plan.yml`` on inventories made here, against a playbook that does
 nothing, against rules of the planner as asserts (tools/bench_asserts.yml), and, with ``--engine``, against one start of
 the real argument handling: the Python of an environment with SGLang, as tools/real_server_args.py wants it.
+
+``torrent`` measures four hosts that fetch a model by torrent, against one after another (tools/bench_torrent.py).
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.bench_torrent import swarm  # noqa: E402
+
 CORES = 2
 EXAMPLE = ROOT / "inventories/cluster/group_vars/all.yml"
 ASSERTS = ROOT / "tools/bench_asserts.yml"
@@ -285,7 +291,7 @@ def playbook(inventory: Path, path: Path) -> tuple[str, ...]:
 
 # ---- the command ----------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan}
+SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan, "torrent": swarm}
 
 
 def machine() -> str:

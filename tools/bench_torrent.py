@@ -25,13 +25,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.inferops.serving.plugins.module_utils._store import torrent
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
-from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
-from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
-
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.inferops.serving.plugins.module_utils._store import torrent  # noqa: E402
+from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience  # noqa: E402
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir  # noqa: E402
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock  # noqa: E402
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import (  # noqa: E402
+    ModelStore,
+    Policy,
+    open_sources,
+)
+
 HOSTS = 4
 FILES = 4
 FILE_SIZE = 512_000_000
