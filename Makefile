@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV_READY := $(VENV)/.ready-py$(PYTHON_VERSION)
 # Debian package -> the command that shows it is installed
-DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:ssh python3-venv:/usr/share/doc/python3-venv nginx:/usr/sbin/nginx
+DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:ssh python3-venv:/usr/share/doc/python3-venv nginx:/usr/sbin/nginx aria2:aria2c opentracker:opentracker
 
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg

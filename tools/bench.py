@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure this collection against its peers in the same run, and print the tables of docs/performance.md.
 
-Usage: python tools/bench.py [plan] [store] [--engine ENGINE/bin/python]
+Usage: python tools/bench.py [plan] [store] [torrent] [--engine ENGINE/bin/python]
 
 Every figure is that of a whole process, on two CPU cores. The runs of one table alternate, so that whatever else the
 machine does hits all of them. There is no limit that fails: a time alone says more of the machine than of the code.
@@ -15,6 +15,8 @@ the real argument handling: the Python of an environment with SGLang, as tools/r
 ``store`` measures the module model_snapshot and the program of the verification's timer, against the Hub's own client
 and against hashlib alone, on a model of 2 GB that the test hub serves on the loopback. It takes 7 GB in the temporary
 directory (``TMPDIR``), which is to be on a disk.
+
+``torrent`` measures four hosts that fetch a model by torrent, against one after another (tools/bench_torrent.py).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.engine import hub_client  # noqa: E402
+from tools.bench_torrent import swarm  # noqa: E402
 
 CORES = 2
 EXAMPLE = ROOT / "inventories/cluster/group_vars/all.yml"
@@ -510,7 +513,7 @@ def _store_answers(verifying: dict[str, list[Run]], fetching: dict[str, list[Run
 
 # ---- the command ----------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan, "store": store}
+SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan, "store": store, "torrent": swarm}
 
 
 def machine() -> str:

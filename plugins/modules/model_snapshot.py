@@ -19,6 +19,7 @@ description:
   - A run that finds everything in place asks no source and changes nothing.
 requirements:
   - Python 3.9 or newer on the host, and nothing else
+  - aria2 for a source of type V(torrent)
 attributes:
   check_mode:
     support: full
@@ -67,17 +68,37 @@ options:
           - V(hub) is a server with the Hub's addresses, C(<url>/<repo>/resolve/<revision>/<path>).
           - V(path) is a directory on the host, either another store (or Hub cache) or a folder with the repository's
             files.
+          - V(torrent) is a mirror that the role P(inferops.serving.sglang_mirror#role) has made with
+            C(sglang_mirror_torrent). All missing files come at once, from the mirror and from the other hosts that
+            fetch them. The host needs the Debian package aria2.
         type: str
-        choices: [hub, path]
+        choices: [hub, path, torrent]
         required: true
       url:
-        description: Address of a V(hub) source, without credentials.
+        description: Address of a V(hub) source or of the mirror of a V(torrent) source, without credentials.
         type: str
       path:
         description:
           - Directory of a V(path) source, which is another store, a directory with a directory C(org/name) for each
             repository, or one repository's files.
         type: path
+      ports:
+        description:
+          - TCP port of a V(torrent) source on which the other hosts reach this one, or a range of ports of which a free
+            one is taken.
+        type: str
+        default: 6881-6889
+      upload_limit:
+        description: Bytes per second that a V(torrent) source sends to other hosts. V(0) is no limit.
+        type: int
+        default: 0
+      seed_seconds:
+        description:
+          - Seconds for which the host serves a model to the others once a V(torrent) source has brought it, and at most
+            until it has sent as many bytes as the model has. A transient unit C(sglang-seed-...) does that, reads the
+            published files, and is gone then. V(0) is not at all. Without systemd a host serves while it fetches.
+        type: int
+        default: 300
   verify:
     description:
       - V(stamp) trusts a file that was proved before when its size, times, inode and device are those of then. Any
@@ -107,7 +128,9 @@ options:
     type: int
     default: 5
   stall_timeout:
-    description: Seconds without a byte after which a connection counts as dead.
+    description:
+      - Seconds without a byte after which a connection counts as dead, and without a further good piece after which a
+        torrent does.
     type: int
     default: 60
   min_rate:
@@ -162,6 +185,16 @@ EXAMPLES = r"""
       - type: hub
         url: https://huggingface.co
     token_file: /etc/sglang/hub-token
+
+- name: Fetch it on many hosts at once, and from the mirror alone where that fails
+  inferops.serving.model_snapshot:
+    lock: "{{ lookup('ansible.builtin.file', 'locks/kimi-k2.6.json') | from_json }}"
+    store: /srv/models
+    sources:
+      - type: torrent
+        url: http://mirror.example.com:8080
+      - type: hub
+        url: http://mirror.example.com:8080
 
 - name: Read every byte again
   inferops.serving.model_snapshot:
@@ -409,11 +442,14 @@ def make_module() -> AnsibleModule:
                 "type": "list",
                 "elements": "dict",
                 "options": {
-                    "type": {"type": "str", "choices": ["hub", "path"], "required": True},
+                    "type": {"type": "str", "choices": ["hub", "path", "torrent"], "required": True},
                     "url": {"type": "str"},
                     "path": {"type": "path"},
+                    "ports": {"type": "str", "default": "6881-6889"},
+                    "upload_limit": {"type": "int", "default": 0},
+                    "seed_seconds": {"type": "int", "default": 300},
                 },
-                "required_if": [("type", "hub", ["url"]), ("type", "path", ["path"])],
+                "required_if": [("type", "hub", ["url"]), ("type", "path", ["path"]), ("type", "torrent", ["url"])],
             },
             "verify": {"type": "str", "choices": ["stamp", "sample", "full"], "default": "stamp"},
             "verify_age_max": {"type": "float"},

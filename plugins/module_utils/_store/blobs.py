@@ -93,6 +93,15 @@ class Part:
             self.length += count
             rest = rest[count:]
 
+    def adopt(self, path: str, origin: str) -> None:
+        """Take a whole file that came from ``origin`` in place of the bytes so far. It is moved here."""
+        self._stream.close()
+        os.replace(path, self._path)
+        self._stream = self._open()
+        self._digest = hashlib.sha256()
+        self.length = hash_stream(self._stream, self._digest, self._tally)
+        self.origins = {origin}
+
     def restart(self) -> None:
         """Forget the bytes so far."""
         self._stream.seek(0)

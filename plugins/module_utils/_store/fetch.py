@@ -20,12 +20,15 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.content im
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, space_needed
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob
+from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import SwarmSource
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     RangeRefused,
     Retryable,
     Source,
 )
+
+AnySource = t.Union[Source, SwarmSource]
 
 _READ_SIZE = 256 << 10
 # Progress that earns new patience: a link that drops every few hundred megabytes still brings a 10 GB file.
@@ -93,7 +96,7 @@ class Fetcher:
     """
 
     def __init__(
-        self, model: ModelDir, sources: t.Sequence[Source], patience: Patience, workers: int, tally: Tally
+        self, model: ModelDir, sources: t.Sequence[AnySource], patience: Patience, workers: int, tally: Tally
     ) -> None:
         self._model = model
         self._sources = sources
@@ -153,7 +156,7 @@ class Fetcher:
                     file=path,
                 )
 
-    def _fetch_from(self, source: Source, blob: Blob, part: Part) -> None:
+    def _fetch_from(self, source: AnySource, blob: Blob, part: Part) -> None:
         failures = 0
         by_range = True
         while True:
@@ -182,15 +185,18 @@ class Fetcher:
             if only_source:
                 raise self._wrong_bytes(source, blob, got)
 
-    def _check_wanted(self, source: Source) -> None:
+    def _check_wanted(self, source: AnySource) -> None:
         if self._stop.is_set():
             raise _Stopped
         if source.name in self._given_up:
             raise self._given_up[source.name]
 
-    def _receive(self, source: Source, blob: Blob, part: Part) -> None:
+    def _receive(self, source: AnySource, blob: Blob, part: Part) -> None:
         """Bring a part to its full length."""
         if part.complete:
+            return
+        if isinstance(source, SwarmSource):
+            part.adopt(source.take(blob, self._model, self._stop), source.name)
             return
         pace = Pace(self._patience)
         with contextlib.closing(source.open(blob, part.length)) as body:
@@ -209,7 +215,7 @@ class Fetcher:
                 if self._stop.is_set():
                     raise _Stopped
 
-    def _wrong_bytes(self, source: Source, blob: Blob, got: str) -> StoreError:
+    def _wrong_bytes(self, source: AnySource, blob: Blob, got: str) -> StoreError:
         kept = self._model.quarantine
         return StoreError(
             "corrupt_source",
@@ -223,7 +229,7 @@ class Fetcher:
         )
 
 
-def _cut_off(source: Source, blob: Blob, how: str) -> StoreError:
+def _cut_off(source: AnySource, blob: Blob, how: str) -> StoreError:
     return StoreError(
         "network",
         f"{source.locate(blob)} {how}.",

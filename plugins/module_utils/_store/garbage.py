@@ -84,7 +84,7 @@ def of_revision(model: ModelDir, lock: ModelLock) -> list[Garbage]:
         _refuse_open(model, lock, map(model.blob, own))
     for revision in others:
         own -= references(model.snapshot(revision))
-    leaving = [snapshot, *map(model.blob, sorted(own)), *map(model.part, sorted(own))]
+    leaving = [snapshot, model.swarm, *map(model.blob, sorted(own)), *map(model.part, sorted(own))]
     if not others:
         leaving += [os.path.join(model.quarantine, name) for name in _entries(model.quarantine)]
     return [_garbage(model, path) for path in leaving if os.path.lexists(path)]

@@ -32,10 +32,11 @@ class Page:
 
 @dataclass(frozen=True)
 class MirroredModel:
-    """One repository of a mirror; ``model`` and ``tree`` are the JSON texts of the Hub's API."""
+    """One repository of a mirror; ``model`` and ``tree`` are the JSON texts of the Hub's API, ``digest`` the lock's."""
 
     repo: str
     revision: str
+    digest: str
     pages: tuple[Page, ...]
     model: str
     tree: str
@@ -76,6 +77,7 @@ def _mirrored(lock: ModelLock) -> MirroredModel:
     return MirroredModel(
         repo=lock.repo,
         revision=lock.revision,
+        digest=lock.digest,
         pages=tuple(Page(file.path, file.size, file.sha256, store.blob(file.sha256)) for file in lock.files),
         model=json.dumps(model, indent=1) + "\n",
         tree=json.dumps(entries, indent=1) + "\n",

@@ -15,6 +15,7 @@ It is that of the Hub cache, so engines read it as it is::
         current                        -> snapshots/<commit>
         refs/main                      the commit, for readers that ask for a branch
         quarantine/<sha256>            the last bytes that were not what the lock says
+        .torrent/<info hash>/          what a torrent has brought so far
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class ModelDir:
         self.refs = os.path.join(self.root, "refs")
         self.main = os.path.join(self.refs, "main")
         self.quarantine = os.path.join(self.root, "quarantine")
+        self.swarm = os.path.join(self.root, ".torrent")
 
     def blob(self, sha256: str) -> str:
         return os.path.join(self.blobs, sha256)
@@ -97,9 +99,14 @@ def sync_directory(path: str) -> None:
 def replace_text(path: str, text: str) -> None:
     """Write a small file in one step: readers see the old one or the new one."""
     make_directory(os.path.dirname(path))
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: str, data: bytes) -> None:
+    """As :func:`replace_text`, for a file that is no text."""
     fresh = path + ".new"
-    with open(fresh, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    with open(fresh, "wb") as stream:
+        stream.write(data)
     os.chmod(fresh, _TEXT_MODE)
     os.replace(fresh, path)
 

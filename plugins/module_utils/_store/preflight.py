@@ -48,7 +48,7 @@ def measure(model: ModelDir, lock: ModelLock, found: Survey, reserve: int) -> Sp
     # a blob has a stamp
     inodes = 2 * len(found.wanted) + links
     return Space(
-        needed=blocks * system.f_frsize + reserve if found.wanted else 0,
+        needed=max(0, blocks * system.f_frsize - _staged(model)) + reserve if found.wanted else 0,
         free=system.f_bavail * system.f_frsize,
         inodes_needed=inodes + _OTHER_INODES if inodes else 0,
         inodes_free=system.f_favail if system.f_files else None,
@@ -79,6 +79,12 @@ def check(model: ModelDir, lock: ModelLock, space: Space) -> None:
         bytes_needed=space.needed,
         bytes_free=space.free,
     )
+
+
+def _staged(model: ModelDir) -> int:
+    """Bytes on disk of what a torrent has brought: it becomes blobs, or is removed before the first byte."""
+    files = (os.path.join(folder, name) for folder, _folders, names in os.walk(model.swarm) for name in names)
+    return sum(os.lstat(file).st_blocks * 512 for file in files)
 
 
 def _existing(path: str) -> str:

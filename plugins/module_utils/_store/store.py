@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight, proofs
 from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import quarantine
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Fetcher, Patience
+from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import AnySource, Fetcher, Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import Holding, sole_writer
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import (
     ModelDir,
     make_directory,
+    remove,
     space_needed,
 )
 from ansible_collections.inferops.serving.plugins.module_utils._store.lease import Holder
@@ -33,11 +34,11 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot i
 )
 from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, write_stamp
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, survey
+from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import Swarming, SwarmSource
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     HubSource,
     PathSource,
-    Source,
     check_address,
 )
 
@@ -116,7 +117,7 @@ class ModelStore:
             self.tally.freed(piece.name, piece.size)
         return True
 
-    def make_present(self, sources: t.Sequence[Source], patience: Patience) -> bool:
+    def make_present(self, sources: t.Sequence[AnySource], patience: Patience) -> bool:
         """Fetch what the store lacks, publish the revision, and remove what it supersedes.
 
         A complete store is left without waiting for its lock, so another model's transfer does not hold this one up.
@@ -140,6 +141,8 @@ class ModelStore:
                 write_stamp(self._model, sha256, key)
             if found.complete:
                 return False
+            if not any(isinstance(source, SwarmSource) for source in sources):
+                remove(self._model.swarm)
             self._preflight(found)
             for blob in found.corrupt:
                 quarantine(self._model, self._model.blob(blob.sha256), blob.sha256, self.tally)
@@ -150,6 +153,10 @@ class ModelStore:
             superseded = garbage.superseded(self._model, self._lock, self._policy.keep_revisions)
             garbage.collect(self._model, superseded, self.tally)
             finish(self._model)
+            remove(self._model.swarm)
+        for source in sources:
+            if isinstance(source, SwarmSource):
+                source.seed(self._model)
         return True
 
     def verify(self, record: bool) -> None:
@@ -224,20 +231,25 @@ def open_sources(
     token: str | None,
     stall_timeout: float,
     tally: Tally,
-) -> list[Source]:
+) -> list[AnySource]:
     """The sources of a run, in the operator's order.
 
-    :param entries: each ``{type: hub, url}`` or ``{type: path, path}``.
+    :param entries: each ``{type: hub, url}``, ``{type: path, path}`` or ``{type: torrent, url}``, the last one with
+        the fields of :class:`Swarming` where they are not the default.
     :raises StoreError: class ``auth`` when an address holds credentials.
     :raises ValueError: an address is not http or https.
     """
-    sources: list[Source] = []
+    sources: list[AnySource] = []
     for entry in entries:
         if entry["type"] == "path":
             sources.append(PathSource(entry["path"], lock))
             continue
         check_address(entry["url"])
-        sources.append(HubSource(entry["url"], lock, token, stall_timeout, tally))
+        if entry["type"] == "hub":
+            sources.append(HubSource(entry["url"], lock, token, stall_timeout, tally))
+            continue
+        own = {name: entry[name] for name in ("ports", "upload_limit", "seed_seconds") if entry.get(name) is not None}
+        sources.append(SwarmSource(entry["url"], lock, Swarming(**own), stall_timeout, tally))
     return sources
 
 

@@ -25,7 +25,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.layout imp
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
-_USER_AGENT = "inferops.serving model_snapshot"
+USER_AGENT = "inferops.serving model_snapshot"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 # The Hub's own header: RateLimit: "api";r=0;t=55  (t: seconds until the window ends)
 _RATE_LIMIT_WAIT = re.compile(r"(?:^|;)\s*t=(\d+)")
@@ -120,7 +120,7 @@ class HubSource:
         return _HubBody(response, start, lambda error: self._broken(blob, error))
 
     def _request(self, blob: Blob, offset: int) -> urllib.request.Request:
-        request = urllib.request.Request(self.locate(blob), headers={"User-Agent": _USER_AGENT})
+        request = urllib.request.Request(self.locate(blob), headers={"User-Agent": USER_AGENT})
         # A re-encoded body would have another length and another digest than the file.
         request.add_header("Accept-Encoding", "identity")
         if offset:

@@ -166,6 +166,20 @@ def test_a_configuration_that_nginx_refuses_is_not_installed(site: Site) -> None
     assert site.config.read_bytes() == before
 
 
+def test_torrents_are_predicted_on_an_empty_host(site: Site) -> None:
+    site.variables["sglang_mirror_torrent"] = True
+    site.variables["sglang_mirror_tracker"] = str(site.root / "no-opentracker")
+    output = site.play("--check", "--diff")
+    assert not (site.root / "etc").exists()
+    for said in (
+        "To be installed: opentracker",
+        "+listen.tcp 127.0.0.1:6969",
+        "systemctl restart sglang-tracker.service",
+        'location = "/torrents/',
+    ):
+        assert said in output
+
+
 def test_no_model_and_a_missing_lock_are_named_before_anything(site: Site) -> None:
     site.variables["sglang_mirror_locks"] = []
     assert "There is no model to mirror" in site.play("--check", fails=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 REPO = "org/model"
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-_RANGE = re.compile(r"bytes=(\d+)-\Z")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)\Z")
 
 
 def noise(seed: str, size: int) -> bytes:
@@ -122,13 +122,14 @@ class Hub:
 
 @dataclass
 class Answer:
-    """What a fault works with: the request, the whole file, the offset that was asked for."""
+    """What a fault works with: the request, the whole file, and the first and perhaps last byte that was asked for."""
 
     handler: http.server.BaseHTTPRequestHandler
     asked: Asked
     content: bytes
     offset: int
     ranged: bool
+    last: int | None = None
 
     def headers(self, code: int, headers: t.Mapping[str, str]) -> None:
         self.handler.send_response(code)
@@ -143,10 +144,10 @@ class Answer:
     def start(self, content: bytes | None = None) -> bytes:
         """Send honest headers for a file and give the body that belongs to them."""
         whole = self.content if content is None else content
-        rest = whole[self.offset :]
+        rest = whole[self.offset : None if self.last is None else self.last + 1]
         headers = {"Content-Length": str(len(rest)), "ETag": f'"{hashlib.sha256(whole).hexdigest()}"'}
         if self.ranged:
-            headers["Content-Range"] = f"bytes {self.offset}-{len(whole) - 1}/{len(whole)}"
+            headers["Content-Range"] = f"bytes {self.offset}-{self.offset + len(rest) - 1}/{len(whole)}"
         self.headers(206 if self.ranged else 200, headers)
         return rest
 
@@ -290,6 +291,7 @@ def running(files: dict[str, bytes], repo: str = REPO, revision: str = REVISION)
             if condition is not None and condition != f'"{hashlib.sha256(content or b"").hexdigest()}"':
                 wanted = None
             answer = Answer(self, asked, content or b"", int(wanted[1]) if wanted else 0, wanted is not None)
+            answer.last = int(wanted[2]) if wanted and wanted[2] else None
             with contextlib.suppress(ConnectionError):
                 if queued:
                     queued.pop(0)(answer)
