@@ -52,6 +52,9 @@ options:
     description: Address of the Hub, without credentials.
     type: str
     default: https://huggingface.co
+  token:
+    description: The access token of O(token_file) itself, from a lookup.
+    type: str
   token_file:
     description:
       - File with an access token. It is sent to O(endpoint) only, never to where it redirects, and but for loopback
@@ -208,11 +211,13 @@ def make_module() -> AnsibleModule:
             "revision": {"type": "str", "default": "main"},
             "dest": {"type": "path", "required": True},
             "endpoint": {"type": "str", "default": "https://huggingface.co"},
+            "token": {"type": "str", "no_log": True},
             "token_file": {"type": "path", "no_log": False},
             "accept_pickle": {"type": "list", "elements": "str", "default": []},
             "tensors": {"type": "bool", "default": False},
             "retries": {"type": "int", "default": 5},
         },
+        mutually_exclusive=[("token", "token_file")],
         supports_check_mode=True,
     )
 
@@ -243,7 +248,7 @@ def previous_lock(text: str, path: str, repo: str) -> ModelLock | None:
 def ask(module: AnsibleModule, tally: Tally) -> MadeLock:
     """Make the lock from the Hub's answers."""
     params = module.params
-    token = read_token(params["token_file"]) if params["token_file"] else None
+    token = read_token(params["token"], params["token_file"])
     if token:
         module.no_log_values.add(token)
     hub = HubApi(params["endpoint"], token, Patience(params["retries"]), TIMEOUT, tally)

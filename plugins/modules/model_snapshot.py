@@ -112,6 +112,11 @@ options:
   verify_age_max:
     description: Days after which a file is read again whatever its stamp says. Unset, stamps do not grow old.
     type: float
+  token:
+    description:
+      - The access token of O(token_file) itself, from a lookup on the controller. It is shown nowhere. While a transfer
+        begins it stands in a file for root alone.
+    type: str
   token_file:
     description:
       - File on the host that holds an access token. It is sent to V(hub) sources only, never to where they redirect,
@@ -453,6 +458,7 @@ def make_module() -> AnsibleModule:
             },
             "verify": {"type": "str", "choices": ["stamp", "sample", "full"], "default": "stamp"},
             "verify_age_max": {"type": "float"},
+            "token": {"type": "str", "no_log": True},
             "token_file": {"type": "path", "no_log": False},
             "workers": {"type": "int", "default": 4},
             "retries": {"type": "int", "default": 5},
@@ -466,6 +472,7 @@ def make_module() -> AnsibleModule:
             "follow": {"type": "bool", "default": False},
         },
         required_if=[("state", "present", ["sources"])],
+        mutually_exclusive=[("token", "token_file")],
         supports_check_mode=True,
     )
 

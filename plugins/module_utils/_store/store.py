@@ -253,11 +253,13 @@ def open_sources(
     return sources
 
 
-def read_token(path: str) -> str:
-    """Read an access token.
+def read_token(token: str | None, path: str | None) -> str | None:
+    """The access token, given itself or by a file that holds it; None for neither.
 
     :raises StoreError: class ``auth``; the message never holds what the file holds.
     """
+    if path is None:
+        return _checked(token, "The access token is not one word.", "Look at what gives it.") if token else None
     try:
         with open(path, encoding="ascii") as stream:
             token = stream.read().strip()
@@ -269,10 +271,11 @@ def read_token(path: str) -> str:
             f"The token file {path} could not be read: {reason}.",
             "Write the token into it, readable by the user that fetches.",
         ) from None
-    if not token or not token.isprintable() or " " in token:
-        raise StoreError(
-            "auth",
-            f"The token file {path} does not hold one token on one line.",
-            "Write the token, and nothing else, into it.",
-        )
+    said = f"The token file {path} does not hold one token on one line."
+    return _checked(token, said, "Write the token, and nothing else, into it.")
+
+
+def _checked(token: str, said: str, remedy: str) -> str:
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise StoreError("auth", said, remedy)
     return token

@@ -85,7 +85,7 @@ class Task:
             return False
         if params["state"] == "absent":
             return store.make_absent(self._check_mode)
-        token = read_token(params["token_file"]) if params["token_file"] and not self._check_mode else None
+        token = None if self._check_mode else read_token(params["token"], params["token_file"])
         if token:
             self._hide(token)
         sources = open_sources(params["sources"], self.lock, token, params["stall_timeout"], store.tally)

@@ -207,16 +207,26 @@ def test_a_parameter_that_cannot_be_is_refused(arguments: Result, changes: Resul
     assert said in failed["msg"]
 
 
-def test_the_token_reaches_the_source_and_no_output(arguments: Result, hub: kit.Hub, tmp_path: Path) -> None:
-    token_file = tmp_path / "token"
-    token_file.write_text("hf_canary\n")
+@pytest.mark.parametrize("given", ["token", "token_file"])
+def test_the_token_reaches_the_source_and_no_output(
+    arguments: Result, hub: kit.Hub, tmp_path: Path, given: str
+) -> None:
+    (tmp_path / "token").write_text("hf_canary\n")
+    token = {given: "hf_canary" if given == "token" else str(tmp_path / "token")}
     hub.misbehave(kit.SHARD, kit.status(403))
-    outputs = [run(arguments, token_file=str(token_file)), run(arguments, token_file=str(token_file))]
+    outputs = [run(arguments, **token), run(arguments, **token)]
     assert [output.get("error_class") for output in outputs] == ["auth", None]
     assert {asked.headers["Authorization"] for asked in hub.asked} == {"Bearer hf_canary"}
     assert "hf_canary" not in json.dumps(outputs)
     kept = [path for path in Path(arguments["store"]).rglob("*") if path.is_file()]
     assert not [path for path in kept if b"hf_canary" in path.read_bytes()]
+
+
+def test_a_token_that_is_none_is_not_shown(arguments: Result, hub: kit.Hub) -> None:
+    failed = run(arguments, token="hf_canary and more")
+    assert (failed["failed"], failed["error_class"]) == (True, "auth")
+    assert "hf_canary" not in json.dumps(failed)
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])

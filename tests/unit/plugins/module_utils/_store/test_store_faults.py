@@ -454,7 +454,7 @@ def test_a_token_file_that_holds_something_else_is_not_quoted(tmp_path: Path, co
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(StoreError) as failure:
-        read_token(str(file))
+        read_token(None, str(file))
     assert failure.value.error_class == "auth"
     assert "canar" not in str(failure.value)
 
@@ -462,9 +462,9 @@ def test_a_token_file_that_holds_something_else_is_not_quoted(tmp_path: Path, co
 def test_a_token_is_read_without_its_newline(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("hf_canary\n")
-    assert read_token(str(file)) == "hf_canary"
+    assert read_token(None, str(file)) == "hf_canary"
     with pytest.raises(StoreError, match="No such file"):
-        read_token(str(tmp_path / "none"))
+        read_token(None, str(tmp_path / "none"))
 
 
 @pytest.fixture

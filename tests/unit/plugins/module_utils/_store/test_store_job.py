@@ -71,6 +71,7 @@ def params(hub: kit.Hub, tmp_path: Path) -> Params:
         "sources": [{"type": "hub", "url": hub.url, "path": None}],
         "verify": "stamp",
         "verify_age_max": None,
+        "token": None,
         "token_file": None,
         "workers": 2,
         "retries": 0,
