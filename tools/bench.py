@@ -506,6 +506,9 @@ def _store_answers(verifying: dict[str, list[Run]], fetching: dict[str, list[Run
         for other, times in ((HF_VERIFY, 1.8), (HASHLIB, 0.9)):
             measured = wall(verifying[other + where]) / wall(verifying[peer])
             yield row(f"{peer}: at least {times} times as fast as {other}", f"{measured:.2f} times")
+    for peer in (VERIFIED, REREAD):
+        inside = statistics.median(json.loads(run.output)["seconds"] for run in verifying[peer])
+        yield row(f"{peer}: of that inside the module", f"{inside:.2f} s")
     share = cpu(fetching[FETCHED]) / cpu(fetching[HF_BOTH])
     yield row(f"fetch and proof: at most 0.6 of the CPU time of {HF_BOTH}", f"{share:.2f}")
     asked = f"{max(result['bytes_hashed'] for result in results)} bytes hashed"

@@ -19,8 +19,6 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.layout imp
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
 _READ_SIZE = 1 << 20
-# By itself the kernel reads so little in advance that the disk and the CPU wait for each other.
-_AHEAD = 4 << 20
 _TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 # A write in the same clock tick as the change before it leaves the times as they were. Two seconds is the
 # coarsest tick of a file system in use, so a younger file is proved again rather than stamped.
@@ -98,20 +96,15 @@ def hash_file(path: str, tally: Tally, from_disk: bool = False) -> tuple[str, St
             # only pages that are written back can be dropped
             os.fsync(stream.fileno())
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            os.posix_fadvise(stream.fileno(), 0, _AHEAD, os.POSIX_FADV_WILLNEED)
         before = StatKey.of(os.fstat(stream.fileno()))
-        hash_stream(stream, digest, tally, from_disk)
+        hash_stream(stream, digest, tally)
         after = StatKey.of(os.fstat(stream.fileno()))
     settled = before == after and started_ns - before.ctime_ns >= _SETTLED_NS
     return digest.hexdigest(), before if settled else None
 
 
-def hash_stream(stream: t.Any, digest: t.Any, tally: Tally, from_disk: bool = False) -> int:
-    """Feed the rest of a stream to a digest.
-
-    :param from_disk: the stream is at its start, and little of it is in memory.
-    :returns: its bytes.
-    """
+def hash_stream(stream: t.Any, digest: t.Any, tally: Tally) -> int:
+    """Feed the rest of a stream to a digest. Returns its bytes."""
     buffer = bytearray(_READ_SIZE)
     view = memoryview(buffer)
     total = 0
@@ -119,9 +112,7 @@ def hash_stream(stream: t.Any, digest: t.Any, tally: Tally, from_disk: bool = Fa
         count = stream.readinto(buffer)
         if not count:
             break
-        total += count
-        if from_disk:
-            os.posix_fadvise(stream.fileno(), total + _AHEAD - count, count, os.POSIX_FADV_WILLNEED)
         digest.update(view[:count])
+        total += count
     tally.hashed(total)
     return total
