@@ -64,9 +64,12 @@ class Mirror:
 
     def play(self, playbook: str, *words: str, fails: bool = False) -> tuple[int, str]:
         """Run a playbook of the collection. Returns the mirror's number of changes and the output."""
+        return self._run(f"playbooks/{playbook}.yml", words, fails)
+
+    def _run(self, path: str, words: tuple[str, ...], fails: bool) -> tuple[int, str]:
         command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), *words]
         done = subprocess.run(
-            [*command, f"playbooks/{playbook}.yml"],
+            [*command, path],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -159,6 +162,22 @@ def test_a_change_is_loaded_without_a_restart(mirror: Mirror) -> None:
     refused = mirror.play("mirror", "-e", "sglang_mirror_server_name='x; nonsense on'", fails=True)[1]
     assert "nonsense" in refused
     assert mirror.get(f"/tiny/k2/resolve/main/{mirror.lock['files'][0]['path']}")
+
+
+def test_torrents_are_offered(mirror: Mirror) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        tracker = int(free.getsockname()[1])
+    url = f"http://127.0.0.1:{mirror.port}"
+    own = {"sglang_mirror_torrent": True, "sglang_mirror_url": url, "sglang_mirror_tracker_port": tracker}
+    assert mirror.play("mirror", "-e", json.dumps(own))[0] > 0
+    assert mirror.play("mirror", "-e", json.dumps(own))[0] == 0
+    assert mirror.play("mirror", "--check", "-e", json.dumps(own))[0] == 0
+    assert mirror.sudo("systemctl is-active sglang-tracker.service").strip() == "active"
+    assert mirror.sudo("systemctl is-active opentracker.service; true").strip() == "inactive"
+    exposure = mirror.sudo("systemd-analyze security --no-pager sglang-tracker.service | tail -n 1")
+    score = re.search(r"(\d+\.\d)", exposure)
+    assert score, exposure
+    assert float(score[1]) < 4, exposure
 
 
 def test_unbundle_wants_a_bundle(mirror: Mirror) -> None:
