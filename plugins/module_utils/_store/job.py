@@ -167,7 +167,7 @@ def work(folder: str) -> int:
     with _reporting(task.store, os.path.join(folder, "progress.json")):
         result = task.run()
     replace_text(os.path.join(folder, "result.json"), json.dumps(result))
-    print(result["msg"])
+    sys.stdout.write(f"{result['msg']}\n")
     return 1 if result["failed"] else 0
 
 
@@ -197,4 +197,4 @@ def _reporting(store: ModelStore, path: str) -> t.Iterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(work(sys.argv[1]))
+    raise SystemExit(work(sys.argv[1]))

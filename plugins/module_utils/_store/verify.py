@@ -145,15 +145,12 @@ def verify_store(store: str, locks: str, report: str) -> bool:
         verdict = verify_lock(store, os.path.join(locks, name))
         if verdict.proved_at is None and verdict.repo and verdict.lock_digest:
             verdict.proved_at = before.get((verdict.repo, verdict.lock_digest))
-        print(
-            f"{verdict.state}: {verdict.repo or name}: {verdict.message}"
-            f" ({verdict.bytes_read} bytes read in {verdict.seconds:.1f} s)",
-            file=sys.stdout if verdict.good else sys.stderr,
-            flush=True,
-        )
+        said = f"{verdict.state}: {verdict.repo or name}: {verdict.message}"
+        read = f"({verdict.bytes_read} bytes read in {verdict.seconds:.1f} s)"
+        _say(f"{said} {read}", sys.stdout if verdict.good else sys.stderr)
         verdicts.append(verdict)
     if not verdicts:
-        print(f"failed: there is no lock in {locks}", file=sys.stderr)
+        _say(f"failed: there is no lock in {locks}", sys.stderr)
     good = bool(verdicts) and all(verdict.good for verdict in verdicts)
     document = {
         "format": FORMAT,
@@ -168,6 +165,11 @@ def verify_store(store: str, locks: str, report: str) -> bool:
     return good
 
 
+def _say(line: str, stream: t.TextIO) -> None:
+    stream.write(f"{line}\n")
+    stream.flush()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--store", required=True, help="directory of the store")
@@ -178,4 +180,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
