@@ -9,9 +9,9 @@ import contextlib
 import hashlib
 import http.client
 import json
-import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import typing as t
 import urllib.parse
@@ -301,9 +301,7 @@ def test_a_host_fetches_and_resumes_from_it(served: Site, tmp_path: Path) -> Non
 
 def test_uv_finds_wheels_there(served: Site, tmp_path: Path) -> None:
     """The page is one that uv reads: it finds the wheel, and refuses it for what is in it."""
-    uv = shutil.which("uv")
-    if uv is None:
-        pytest.skip("uv is not installed")
+    uv = str(Path(sys.executable).parent / "uv")
     command = [uv, "pip", "install", "--no-config", "--no-index", "--target", str(tmp_path), "toy==1.0+cpu"]
     done = subprocess.run(
         [*command, "--find-links", f"http://127.0.0.1:{served.port}/wheelhouse/"],
