@@ -15,7 +15,6 @@ import http.server
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "collections"))
+# the collection, and this checkout where it is not on the path
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
 from ansible_collections.inferops.serving.plugins.module_utils._store import torrent  # noqa: E402
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience  # noqa: E402
@@ -37,6 +37,8 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.store impo
     Policy,
     open_sources,
 )
+
+from tests.engine.loopback import free_port, tracker  # noqa: E402
 
 HOSTS = 4
 FILES = 4
@@ -114,27 +116,6 @@ def capped_mirror(pages: dict[str, Path], rate: float) -> Iterator[tuple[str, li
         server.server_close()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-@contextlib.contextmanager
-def _tracker(info_hash: str, port: int) -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        # it refuses to run as root
-        folder.chmod(0o755)
-        (folder / "whitelist").write_text(info_hash + "\n")
-        (folder / "conf").write_text(f"listen.tcp 127.0.0.1:{port}\naccess.whitelist {folder}/whitelist\n")
-        user = "nobody" if os.geteuid() == 0 else None
-        with subprocess.Popen(["opentracker", "-f", str(folder / "conf")], cwd=folder, user=user) as process:
-            try:
-                yield
-            finally:
-                process.kill()
-
-
 def _make_model(folder: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     """Random files. Returns their lock, and where each is."""
     entries, places = [], {}
@@ -203,9 +184,8 @@ def swarm(_engine: str | None) -> Iterator[str]:
         for place in places.values():
             place.unlink()
         pieces = torrent.hash_pieces(model, lock, 2)
-        port = _free_port()
-        with _tracker(torrent.info_hash(lock, pieces), port), capped_mirror(pages, RATE) as (url, sent):
-            announce = f"http://127.0.0.1:{port}/announce"
+        info_hash = torrent.info_hash(lock, pieces)
+        with tracker(info_hash) as announce, capped_mirror(pages, RATE) as (url, sent):
             said = torrent.Metainfo(announce, f"{url}/{REPO}/resolve/", pieces)
             (folder / "torrent").write_bytes(torrent.metainfo(lock, said))
             pages[f"/torrents/{lock.digest}.torrent"] = folder / "torrent"
@@ -222,7 +202,7 @@ def swarm(_engine: str | None) -> Iterator[str]:
                 if source == "hub":
                     each = [_finish(_start(document, store, entry)) for store in stores]
                 else:
-                    hosts = [_start(document, store, {**entry, "ports": str(_free_port())}) for store in stores]
+                    hosts = [_start(document, store, {**entry, "ports": str(free_port())}) for store in stores]
                     each = [_finish(host) for host in hosts]
                 times[source] = time.monotonic() - begin
                 shown = ", ".join(f"{seconds:.1f}" for seconds in each)

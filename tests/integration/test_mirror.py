@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from tests.engine import hub
+from tests.engine.loopback import free_port
 from tests.hosts.hosts import Hosts
 from tests.unit.plugins.module_utils._engine import engine_venv_kit as engine_kit
 
@@ -38,8 +39,7 @@ class Mirror:
         self.upstream = upstream
         self.folder = folder
         self.inventory = folder / "inventory"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.lock = json.loads((folder / "locks/tiny--k2.json").read_text())
         self.variables: dict[str, Any] = {
             "sglang_plan_gpu": "none",

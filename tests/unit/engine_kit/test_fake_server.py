@@ -19,17 +19,12 @@ from pathlib import Path
 import pytest
 
 from tests.engine import fake_server, real_server, record
+from tests.engine.loopback import free_port
 from tests.engine.server_flags import ONE_GUESS, SERVER_ARGS
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/engine"
 RECORDED = {path.stem: json.loads(path.read_text()) for path in FIXTURES.glob("*.json")}
 NAME = "tiny-k2"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import http.client
 import json
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.fetch impo
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
 from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
 
+from tests.engine.loopback import free_port
 from tests.unit.plugins.module_utils._store import store_kit as kit
 from tests.unit.roles.role_play import play_role
 
@@ -30,11 +30,6 @@ ODD = 'odd "name" $uri {x}; é.txt'
 WHEEL = "toy-1.0+cpu-py3-none-any.whl"
 FILES = {**kit.model_files(), ODD: b"odd"}
 Answer = tuple[http.client.HTTPResponse, bytes]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class Site:

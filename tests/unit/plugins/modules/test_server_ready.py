@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine import fake_server
-from tests.unit.engine_kit.test_fake_server import NAME, fake, free_port
+from tests.engine.loopback import free_port
+from tests.unit.engine_kit.test_fake_server import NAME, fake
 
 ROOT = Path(__file__).resolve().parents[4]
 MODULE = ROOT / "plugins/modules/server_ready.py"

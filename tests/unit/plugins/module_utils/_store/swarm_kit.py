@@ -6,10 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
-import tempfile
 import typing as t
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +16,10 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.layout imp
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
 from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
 
+from tests.engine.loopback import free_port, tracker
 from tests.unit.plugins.module_utils._store import store_kit as kit
 
-OPENTRACKER = "opentracker"
 MIRROR_STORE = "mirror"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @dataclass
@@ -59,31 +50,6 @@ class Site:
         opened = open_sources(sources, lock, None, stall_timeout, model.tally)
         model.make_present(opened, Patience(1, first_wait=0.05))
         return model
-
-
-@contextlib.contextmanager
-def tracker(info_hash: str) -> t.Iterator[str]:
-    """A tracker that serves one torrent. Gives its address."""
-    port = free_port()
-    # it refuses to run as root, and pytest's folders are closed to other users
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        (folder / "whitelist").write_text(info_hash + "\n")
-        (folder / "tracker.conf").write_text(f"listen.tcp 127.0.0.1:{port}\naccess.whitelist {folder}/whitelist\n")
-        user = "nobody" if os.geteuid() == 0 else None
-        with subprocess.Popen([OPENTRACKER, "-f", str(folder / "tracker.conf")], cwd=folder, user=user) as process:
-            try:
-                kit.wait_until(lambda: process.poll() is not None or _listens(port))
-                assert process.poll() is None
-                yield f"http://127.0.0.1:{port}/announce"
-            finally:
-                process.kill()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextlib.contextmanager

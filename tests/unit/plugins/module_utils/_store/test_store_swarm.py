@@ -21,6 +21,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.lock impor
 from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
+from tests.engine.loopback import free_port
 from tests.unit.plugins.module_utils._store import store_kit as kit
 from tests.unit.plugins.module_utils._store import swarm_kit
 from tests.unit.plugins.module_utils._store.test_store_torrent import HOSTILE
@@ -214,7 +215,7 @@ def test_a_published_revision_is_seeded_without_a_write(site: swarm_kit.Site) ->
     lock = parse_lock(site.document)
     model = ModelDir(str(site.root / swarm_kit.MIRROR_STORE), lock.repo)
     (site.root / "file.torrent").write_bytes(site.hub.files[site.address])
-    ports = str(swarm_kit.free_port())
+    ports = str(free_port())
     before = kit.listing(Path(model.root))
     command = swarm.seed_command(str(site.root / "file.torrent"), model, swarm.Swarming(ports, seed_seconds=60))
     for path in FILES:
