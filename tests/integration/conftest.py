@@ -11,7 +11,6 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import yaml
 
 from tests.engine import hub, models, wheelhouse
 from tests.hosts.hosts import Hosts
+from tests.playbook import PROGRAM, run_playbook
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving"))
@@ -77,26 +77,15 @@ class Site:
         self.variables = variables
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
 
-    def command(self, playbook: str, *words: str) -> list[str]:
-        return [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), playbook, *words]
-
     def play(self, playbook: str = "site.yml", *words: str, cwd: Path = ROOT, **environment: str) -> Run:
         """Run a playbook to its end."""
-        done = subprocess.run(
-            self.command(playbook, *words),
-            cwd=cwd,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", **environment},
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
+        done = run_playbook("-i", self.inventory, playbook, *words, environment=environment, timeout=900, cwd=cwd)
         return Run(done)
 
     def kill_after(self, sent: int, playbook: Path) -> None:
         """Start a playbook and kill it, as a lost controller, once the mirror has sent so many bytes."""
         process = subprocess.Popen(
-            self.command(str(playbook)),
+            [PROGRAM, "-i", str(self.inventory), str(playbook)],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -10,8 +10,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ import yaml
 from tests.engine import hub
 from tests.engine.loopback import free_port
 from tests.hosts.hosts import Hosts
+from tests.playbook import run_playbook
 from tests.unit.plugins.module_utils._engine import engine_venv_kit as engine_kit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,21 +66,8 @@ class Mirror:
         return self._run(f"playbooks/{playbook}.yml", words, fails)
 
     def _run(self, path: str, words: tuple[str, ...], fails: bool) -> tuple[int, str]:
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.inventory), *words]
-        done = subprocess.run(
-            [*command, path],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "ANSIBLE_NOCOLOR": "1",
-                "PIP_NO_INDEX": "1",
-                "PIP_FIND_LINKS": str(self.folder / "index"),
-            },
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+        environment = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder / "index")}
+        done = run_playbook("-i", self.inventory, *words, path, environment=environment, timeout=600)
         output = done.stdout + done.stderr
         assert (done.returncode != 0) == fails, output
         recap = re.search(rf"^{HOST}\s.*changed=(\d+)", output, re.MULTILINE)

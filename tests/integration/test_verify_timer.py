@@ -9,8 +9,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +19,7 @@ import yaml
 
 from tests.engine import hub
 from tests.hosts.hosts import Hosts
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "verify1"
@@ -49,16 +48,7 @@ class Site:
 
     def play(self, *words: str) -> int:
         """Play the role. Returns its number of changes."""
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.hosts.inventory)]
-        done = subprocess.run(
-            [*command, str(self.folder / "play.yml"), *words],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run_playbook("-i", self.hosts.inventory, self.folder / "play.yml", *words, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         recap = re.search(rf"^{HOST}\s.*changed=(\d+)", done.stdout, re.MULTILINE)
         assert recap, done.stdout

@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 import yaml
 
 from tests.engine.hub import Hub
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGET, DRAFTER = "org/target", "org/drafter"
@@ -54,20 +53,8 @@ class Site:
             (folder / path).write_bytes(content)
 
     def play(self, *words: str, playbook: str = "inferops.serving.lock") -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [Path(sys.executable).parent / "ansible-playbook", "-i", self.inventory, playbook, *words],
-            cwd=ROOT,
-            env={
-                **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
-                "ANSIBLE_SSH_EXECUTABLE": str(self.ssh),
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_NOCOLOR": "1",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = {"ANSIBLE_SSH_EXECUTABLE": str(self.ssh), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+        done = run_playbook("-i", self.inventory, playbook, *words, environment=environment, proxies=False)
         assert not self.called.exists()
         return done
 

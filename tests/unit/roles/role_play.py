@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,27 +26,17 @@ def play_role(
     play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "vars.json").write_text(json.dumps(variables))
-    return subprocess.run(
-        [
-            str(Path(sys.executable).parent / "ansible-playbook"),
-            "--inventory=localhost,",
-            "--connection=local",
-            f"--extra-vars=@{folder}/vars.json",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}",
-            *options,
-            str(folder / "play.yml"),
-        ],
-        cwd=ROOT,
-        env={
-            # servers of a test are on this machine
-            **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
+    return run_playbook(
+        "--inventory=localhost,",
+        "--connection=local",
+        f"--extra-vars=@{folder}/vars.json",
+        f"--extra-vars=ansible_python_interpreter={sys.executable}",
+        *options,
+        folder / "play.yml",
+        environment={
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
             "ANSIBLE_REMOTE_TEMP": str(folder / "tmp"),
-            "ANSIBLE_NOCOLOR": "1",
         },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        proxies=False,
     )

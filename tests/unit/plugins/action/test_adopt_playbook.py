@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[4]
 GOOD = "python3 -m sglang.launch_server --model-path /srv/kimi --tp 8\n"
@@ -30,17 +31,7 @@ sglang_plan_gpu: h200
 
 
 def adopt(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "playbooks/adopt.yml", *words],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-        **options,
-    )
+    return run_playbook("playbooks/adopt.yml", *words, stderr=subprocess.STDOUT, **options)
 
 
 RELEASE = ("-e", "sglang_engine_version=0.5.23", "-e", "sglang_plan_gpu=h200")

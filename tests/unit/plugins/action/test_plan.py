@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[4]
 VARS = ROOT / "inventories/ct200/group_vars/all.yml"
@@ -29,15 +29,8 @@ class Site:
         self.ssh.chmod(0o755)
 
     def __call__(self, inventory: Path | str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml", "--check", *words],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_SSH_EXECUTABLE": str(self.ssh), "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = {"ANSIBLE_SSH_EXECUTABLE": str(self.ssh)}
+        return run_playbook("-i", inventory, "site.yml", "--check", *words, environment=environment)
 
 
 @pytest.fixture
@@ -141,15 +134,7 @@ def own_playbook(folder: Path, inventory: Path, *tasks: str) -> subprocess.Compl
     playbook = folder / "own.yml"
     lines = ["- hosts: all", "  gather_facts: false", "  tasks:", *(f"    - {task}" for task in tasks)]
     playbook.write_text("\n".join(lines) + "\n")
-    return subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, playbook],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_playbook("-i", inventory, playbook)
 
 
 def test_programs_get_problems_and_plans(two_hosts: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -191,15 +176,7 @@ def fleet(tmp_path: Path) -> Path:
 
 
 def plan_playbook(inventory: Path, *words: str) -> str:
-    run = subprocess.run(
-        [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "playbooks/plan.yml", "--diff", *words],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    run = run_playbook("-i", inventory, "playbooks/plan.yml", "--diff", *words)
     return run.stdout + run.stderr
 
 
