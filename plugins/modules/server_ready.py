@@ -79,6 +79,12 @@ options:
   invocation:
     description: The start of the unit that is watched, as an earlier call returned it.
     type: str
+  run_lock:
+    description: The lock file of a change that this is a step of. Used by M(inferops.serving.server_change).
+    type: path
+  run:
+    description: The id of the run that holds O(run_lock).
+    type: str
 """
 
 EXAMPLES = r"""
@@ -145,10 +151,12 @@ journal:
 
 import time
 import typing as t
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._server.gate import READY, Gate, GateError, Wanted
 from ansible_collections.inferops.serving.plugins.module_utils._server.machine import Machine
+from ansible_collections.inferops.serving.plugins.module_utils._server.run_lock import Held, RunLock
 
 
 def main() -> None:
@@ -166,12 +174,21 @@ def main() -> None:
             "slice": {"type": "float"},
             "waited": {"type": "float", "default": 0.0},
             "invocation": {"type": "str"},
+            "run_lock": {"type": "path"},
+            "run": {"type": "str"},
         },
+        required_together=[("run_lock", "run")],
         supports_check_mode=True,
     )
     params = module.params
     if params["health_timeout"] < 5:
         module.fail_json(msg="health_timeout is at least 5 seconds: SGLang's /health generates a token.")
+
+    if params["run_lock"] and not module.check_mode:
+        try:
+            RunLock(Path(params["run_lock"]), params["run"]).take(params["slice"] or params["timeout"])
+        except (Held, OSError) as exc:
+            module.fail_json(msg=f"{params['unit']}: {exc}")
 
     def run(command: list[str]) -> str:
         _status, out, _err = module.run_command(command, check_rc=False)

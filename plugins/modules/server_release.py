@@ -16,6 +16,7 @@ description:
   - A release is made only when its content differs from the current one, so a second run changes nothing.
   - The installed unit is that of the current release and names the environment of that release. It is replaced in one
     step, so that a boot at any moment finds a unit and an environment that belong together.
+  - These are the steps of M(inferops.serving.server_change), which carries out a whole change.
 attributes:
   check_mode:
     description: Says what would change and writes nothing.
@@ -29,12 +30,15 @@ attributes:
 options:
   state:
     description:
-      - V(staged) has systemd verify the unit and writes a release if it differs from the current one. The service is
-        not touched.
+      - V(staged) takes the lock of the service, has systemd verify the unit, writes a release if it differs from the
+        current one, and has the installed engine judge its command line. The service is not touched. Where nothing is
+        to be done the lock is given back at once.
       - V(switched) makes O(release) the current one, installs its unit and does RV(action).
-      - V(accepted) notes that O(release) passed the health gate, and removes old releases.
+      - V(accepted) notes that O(release) passed the health gate, removes old releases and gives the lock back.
+      - V(failed) keeps the evidence of O(release) and says which release to go back to.
+      - V(unlocked) gives the lock back.
     type: str
-    choices: [staged, switched, accepted]
+    choices: [staged, switched, accepted, failed, unlocked]
     required: true
   home:
     description: The directory of the service. It and its releases belong to root.
@@ -48,25 +52,74 @@ options:
     description: Where units are installed.
     type: path
     default: /etc/systemd/system
+  runtime_unit_dir:
+    description: Where units are that are gone after a boot. The rehearsal has one there.
+    type: path
+    default: /run/systemd/system
+  run:
+    description: The id of the run, which holds the lock of the service.
+    type: str
+    required: true
+  about:
+    description: Who the run is, for others that find the lock held. Kept beside the lock.
+    type: dict
+    default: {}
+  over:
+    description: The id of a run that is known to be dead, whose lock is taken over.
+    type: str
   unit_text:
-    description: The text of the unit, with C(@release@) for the directory of the release. Needed for V(staged).
+    description:
+      - The text of the unit, with C(@release@) for the directory of the release.
+      - V(staged) needs this and O(environment) and O(plan), or O(release).
     type: str
   environment:
-    description:
-      - The text of the environment file, which only root may read. It may hold secrets. Needed for V(staged); it may be
-        empty.
+    description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
     type: str
   plan:
-    description: What is served, kept beside the unit, with the command line in C(argv). Needed for V(staged).
+    description: What is served, kept beside the unit, with the command line in C(argv).
     type: dict
+  gate:
+    description: The arguments of M(inferops.serving.server_ready), kept beside the unit for a return to this release.
+    type: dict
+    default: {}
   release:
-    description: The number of the release, for V(switched) and V(accepted).
-    type: int
+    description:
+      - The number of the release.
+      - With V(staged) an existing release is to run, or with V(previous) the one that was accepted before.
+    type: str
   action:
     description: What V(switched) does, as V(staged) returned it.
     type: str
     choices: [restart, start, enable]
     default: restart
+  restart:
+    description:
+      - Whether V(staged) may prepare a restart of a service that runs. V(needs_consent) needs O(consent), V(never) is
+        refused also with it.
+    type: str
+    choices: [allowed, needs_consent, never]
+    default: allowed
+  consent:
+    description: Whether somebody has consented to the restart.
+    type: bool
+    default: false
+  rehearsal_timeout:
+    description: Seconds that the engine has to judge the command line.
+    type: int
+    default: 180
+  confirm_timeout:
+    description:
+      - Seconds after V(switched) in which V(accepted) or another V(switched) must follow. Else the host itself goes
+        back to the last accepted release, also after a boot. 0 is no limit.
+    type: int
+    default: 0
+  cause:
+    description: Why the release failed, for V(failed).
+    type: str
+  more:
+    description: Further texts of the evidence by the names of their files, for V(failed).
+    type: dict
+    default: {}
   accept_length:
     description: The accept length that V(accepted) notes, in tokens per verification.
     type: float
@@ -80,6 +133,7 @@ EXAMPLES = r"""
 - name: Stage the release
   inferops.serving.server_release:
     state: staged
+    run: "{{ run }}"
     home: /var/lib/sglang/kimi
     unit: sglang-kimi.service
     unit_text: "{{ lookup('ansible.builtin.template', 'kimi.service.j2') }}"
@@ -90,6 +144,7 @@ EXAMPLES = r"""
 - name: Switch to it
   inferops.serving.server_release:
     state: switched
+    run: "{{ run }}"
     home: /var/lib/sglang/kimi
     unit: sglang-kimi.service
     release: "{{ staged.release }}"
@@ -111,7 +166,11 @@ previous:
   returned: always
   type: int
 accepted:
-  description: Whether the release has passed the health gate.
+  description: Whether the release has passed the health gate since its last start.
+  returned: when O(state=staged)
+  type: bool
+was_accepted:
+  description: Whether the release has ever passed the health gate.
   returned: when O(state=staged)
   type: bool
 action:
@@ -122,6 +181,35 @@ why:
   description: The reason of RV(action).
   returned: when O(state=staged)
   type: str
+interrupts:
+  description: Whether RV(action) interrupts a service that runs.
+  returned: when O(state=staged)
+  type: bool
+fallback:
+  description: The release to go back to if this one fails, V(null) where there is none.
+  returned: when O(state=staged) or O(state=failed)
+  type: int
+gate:
+  description:
+    - The arguments of M(inferops.serving.server_ready) for RV(release), or for RV(fallback) with O(state=failed).
+  returned: when O(state=staged) or O(state=failed)
+  type: dict
+invocation:
+  description: The start of the unit that the switch made.
+  returned: when O(state=switched)
+  type: str
+evidence:
+  description: The directory of the evidence.
+  returned: when O(state=failed), and when the engine refuses the command line
+  type: str
+traceback:
+  description: The engine's traceback.
+  returned: when the engine refuses the command line
+  type: str
+held_by:
+  description: What the run that holds the lock says of itself.
+  returned: when another run holds the lock
+  type: dict
 removed:
   description: The numbers of the releases that were removed.
   returned: when O(state=accepted)
@@ -133,90 +221,228 @@ import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.serving.plugins.module_utils._server.confirmation import Confirmation
+from ansible_collections.inferops.serving.plugins.module_utils._server.evidence import collect
+from ansible_collections.inferops.serving.plugins.module_utils._server.rehearsal import Refused, rehearse
 from ansible_collections.inferops.serving.plugins.module_utils._server.release import Content, Releases, differences
-from ansible_collections.inferops.serving.plugins.module_utils._server.service import Service, ServiceError
+from ansible_collections.inferops.serving.plugins.module_utils._server.run_lock import Held, RunLock
+from ansible_collections.inferops.serving.plugins.module_utils._server.service import RESTART, Service, ServiceError
+
+#: Seconds that a start or stop by systemd may take besides what the unit itself says.
+_SWITCH = 600
+
+
+class Step:
+    """One step of a change of one service."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params: dict[str, t.Any] = module.params
+        self.releases = Releases(Path(self.params["home"]))
+        self.service = Service(self.run, self.params["unit"], Path(self.params["unit_dir"]) / self.params["unit"])
+        self.confirmation = Confirmation(self.run, self.releases, self.service)
+        self.lock = RunLock(self.releases.home / "run.lock", self.params["run"])
+
+    def run(self, command: list[str]) -> tuple[int, str, str]:
+        """Run a command.
+
+        :raises OSError: there is no such program.
+        """
+        status, out, err = self.module.run_command(command, check_rc=False, handle_exceptions=False)
+        return status, str(out), str(err)
+
+    def staged(self) -> dict[str, t.Any]:
+        """Make a release if there is something new, and say what it takes to have it run."""
+        if self.module.check_mode:
+            return self._staged()
+        self.lock.take(self.params["rehearsal_timeout"], self.params["over"], **self.params["about"])
+        try:
+            result = self._staged()
+        except BaseException:
+            self.lock.give_back()
+            raise
+        if not result["action"] and result["accepted"]:
+            self.lock.give_back()
+        return result
+
+    def _staged(self) -> dict[str, t.Any]:
+        current = self.releases.current
+        chosen = self._chosen()
+        state = self.service.state()
+        before = self.releases.content(current) if current is not None else None
+        if isinstance(chosen, int):
+            content, number = self.releases.content(chosen), chosen
+            same = number == current
+        else:
+            content, same = chosen, before == chosen
+            number = current if same and current is not None else self.releases.number_for(content)
+        action, why = self.service.due(self.releases, number if same else None, state)
+        interrupts = action == RESTART and state.get("SubState") == "running"
+        self._ask(interrupts, why)
+        new = not isinstance(chosen, int) and not same
+        other_gate = same and not isinstance(chosen, int) and before is not None and before.gate != content.gate
+        if not self.module.check_mode:
+            if new:
+                self.service.verify(self.releases.rendered(number, content))
+                self.releases.stage(content)
+                self._rehearse(number)
+            elif other_gate:
+                self.releases.write_gate(number, content.gate)
+        known = not new or not self.module.check_mode
+        return {
+            "changed": new or other_gate,
+            "release": number,
+            "accepted": same and self.releases.is_accepted(number),
+            "was_accepted": self.releases.note(number, "accepted") is not None if known else False,
+            "action": action,
+            "why": why,
+            "interrupts": interrupts,
+            "fallback": self.releases.fallback(number),
+            "gate": self.releases.gate(number) if known else {},
+            "diff": differences(before, content, str(self.service.path)),
+        }
+
+    def _chosen(self) -> Content | int:
+        """The content of a release to be, or the number of one that is there."""
+        wanted = self.params["release"]
+        if wanted is None:
+            return Content(*(self.params[key] for key in ("unit_text", "environment", "plan", "gate")))
+        if wanted == "previous":
+            number = self.releases.fallback(self.releases.current)
+            if number is None:
+                raise ValueError("no other release was ever accepted here")
+        else:
+            number = int(wanted)
+            if number not in self.releases.numbers():
+                known = ", ".join(map(str, self.releases.numbers())) or "none"
+                raise ValueError(f"there is no release {number}; there are {known}")
+        lacks = self.releases.lacks(number)
+        if lacks:
+            raise ValueError(f"release {number} needs what is no longer here: {', '.join(lacks)}")
+        return number
+
+    def _ask(self, interrupts: bool, why: str) -> None:
+        policy = self.params["restart"]
+        if not interrupts or policy == "allowed" or self.module.check_mode:
+            return
+        if policy == "never":
+            raise ValueError(f"a restart is due ({why}), and sglang_server_restart is never: nothing was changed")
+        if not self.params["consent"]:
+            raise ValueError(
+                f"a restart is due ({why}) and would interrupt the service: nothing was changed. "
+                "Consent with -e sglang_server_consent=true"
+            )
+
+    def _rehearse(self, number: int) -> None:
+        """Have the engine judge a release. One that it refuses is removed; its evidence stays."""
+        name = self.params["unit"].replace(".service", "-rehearsal.service")
+        path = Path(self.params["runtime_unit_dir"]) / name
+        try:
+            rehearse(self.run, self.releases.unit(number), path, self.params["rehearsal_timeout"])
+        except Refused as exc:
+            words = f"the installed engine refuses the command line: {exc}"
+            more = {"rehearsal.txt": exc.traceback}
+            folder = collect(self.run, self.releases, number, self.params["unit"], words, more)
+            self.releases.remove(number)
+            self.module.fail_json(
+                msg=f"{self.params['unit']}: {words}. The service was not touched. Evidence: {folder}",
+                cause=words,
+                traceback=exc.traceback,
+                evidence=str(folder),
+            )
+
+    def switched(self) -> dict[str, t.Any]:
+        """Have a release run. The caller knows from staging that there is something to do."""
+        number = int(self.params["release"])
+        if self.module.check_mode:
+            return {"changed": True, "release": number}
+        self.lock.take(_SWITCH)
+        self.confirmation.disarm()
+        fallback, limit = self.releases.fallback(number), self.params["confirm_timeout"]
+        if limit and fallback is not None and not self.releases.note(number, "accepted"):
+            self.confirmation.arm(number, fallback, limit)
+        self.service.switch(self.releases, number, self.params["action"])
+        return {"changed": True, "release": number, "invocation": self.service.state().get("InvocationID")}
+
+    def accepted(self) -> dict[str, t.Any]:
+        """Note that a release passed the gate."""
+        number = int(self.params["release"])
+        changed = not self.releases.is_accepted(number)
+        removed: list[int] = []
+        if not self.module.check_mode:
+            self.confirmation.disarm()
+            if changed:
+                self.releases.write_note(number, "accepted", accept_length=self.params["accept_length"])
+                removed = self.releases.prune(self.params["keep_releases"])
+            self.lock.give_back()
+        return {"changed": changed, "release": number, "removed": removed}
+
+    def failed(self) -> dict[str, t.Any]:
+        """Keep the evidence, as far as there is room for it, and name the way back."""
+        number = int(self.params["release"])
+        fallback = self.releases.fallback(number)
+        result: dict[str, t.Any] = {"changed": True, "release": number, "fallback": fallback, "evidence": None}
+        if fallback is not None:
+            result["gate"] = self.releases.gate(fallback)
+        try:
+            cause, more = self.params["cause"] or "", self.params["more"]
+            result["evidence"] = str(collect(self.run, self.releases, number, self.params["unit"], cause, more))
+        except OSError as exc:
+            result["warnings"] = [f"The evidence cannot be kept: {exc}"]
+        return result
+
+    def unlocked(self) -> dict[str, t.Any]:
+        """Hold the lock no longer."""
+        self.lock.give_back()
+        return {"changed": False}
 
 
 def main() -> None:
+    states = ["staged", "switched", "accepted", "failed", "unlocked"]
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["staged", "switched", "accepted"], "required": True},
+            "state": {"type": "str", "choices": states, "required": True},
             "home": {"type": "path", "required": True},
             "unit": {"type": "str", "required": True},
             "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
+            "runtime_unit_dir": {"type": "path", "default": "/run/systemd/system"},
+            "run": {"type": "str", "required": True},
+            "about": {"type": "dict", "default": {}},
+            "over": {"type": "str"},
             "unit_text": {"type": "str"},
             # as one text: Ansible blanks out every occurrence of such a parameter, also of a value like "1"
             "environment": {"type": "str", "no_log": True},
             "plan": {"type": "dict"},
-            "release": {"type": "int"},
+            "gate": {"type": "dict", "default": {}},
+            "release": {"type": "str"},
             "action": {"type": "str", "choices": ["restart", "start", "enable"], "default": "restart"},
+            "restart": {"type": "str", "choices": ["allowed", "needs_consent", "never"], "default": "allowed"},
+            "consent": {"type": "bool", "default": False},
+            "rehearsal_timeout": {"type": "int", "default": 180},
+            "confirm_timeout": {"type": "int", "default": 0},
+            "cause": {"type": "str"},
+            "more": {"type": "dict", "default": {}},
             "accept_length": {"type": "float"},
             "keep_releases": {"type": "int", "default": 5},
         },
         required_if=[
-            ("state", "staged", ("unit_text", "environment", "plan")),
+            ("state", "staged", ("unit_text", "release"), True),
             ("state", "switched", ("release",)),
             ("state", "accepted", ("release",)),
+            ("state", "failed", ("release",)),
         ],
+        required_together=[("unit_text", "environment", "plan")],
+        mutually_exclusive=[("unit_text", "release")],
         supports_check_mode=True,
     )
-    params = module.params
-
-    def run(command: list[str]) -> tuple[int, str, str]:
-        status, out, err = module.run_command(command, check_rc=False)
-        return status, str(out), str(err)
-
-    releases = Releases(Path(params["home"]))
-    service = Service(run, params["unit"], Path(params["unit_dir"]) / params["unit"])
+    step = Step(module)
     try:
-        result = {"staged": stage, "switched": switch, "accepted": accept}[params["state"]](module, releases, service)
+        result = getattr(step, module.params["state"])()
+    except Held as exc:
+        module.fail_json(msg=f"{module.params['unit']}: {exc}", held_by=dict(exc.owner))
     except (OSError, ValueError, ServiceError) as exc:
-        module.fail_json(msg=f"{params['unit']}: {exc}")
-    module.exit_json(**{"current": releases.current, "previous": releases.previous, **result})
-
-
-def stage(module: AnsibleModule, releases: Releases, service: Service) -> dict[str, t.Any]:
-    """Make a release if there is something new."""
-    params = module.params
-    content = Content(params["unit_text"], params["environment"], params["plan"])
-    current = releases.current
-    before = releases.content(current) if current is not None else None
-    same = before == content
-    action, why = service.due(releases, current if same else None, service.state())
-    if same and current is not None:
-        accepted = releases.note(current, "accepted") is not None
-        return {"changed": False, "release": current, "accepted": accepted, "action": action, "why": why}
-    number = releases.next_number()
-    if not module.check_mode:
-        service.verify(releases.rendered(number, content))
-        releases.stage(content)
-    return {
-        "changed": True,
-        "release": number,
-        "accepted": False,
-        "action": action,
-        "why": why,
-        "diff": differences(before, content, str(service.path)),
-    }
-
-
-def switch(module: AnsibleModule, releases: Releases, service: Service) -> dict[str, t.Any]:
-    """Have a release run. The caller knows from staging that there is something to do."""
-    number = module.params["release"]
-    if not module.check_mode:
-        service.switch(releases, number, module.params["action"])
-    return {"changed": True, "release": number}
-
-
-def accept(module: AnsibleModule, releases: Releases, _service: Service) -> dict[str, t.Any]:
-    """Note that a release passed the gate."""
-    number = module.params["release"]
-    changed = releases.note(number, "accepted") is None
-    removed: list[int] = []
-    if changed and not module.check_mode:
-        releases.write_note(number, "accepted", accept_length=module.params["accept_length"])
-        removed = releases.prune(module.params["keep_releases"])
-    return {"changed": changed, "release": number, "removed": removed}
+        module.fail_json(msg=f"{module.params['unit']}: {exc}")
+    module.exit_json(**{"current": step.releases.current, "previous": step.releases.previous, **result})
 
 
 if __name__ == "__main__":

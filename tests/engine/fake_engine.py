@@ -22,10 +22,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.engine import fake_server, wheelhouse
 from tests.engine.build_wheels import StandIn
 
+#: The argument handling by itself, with one fault: FAKE_REFUSE is what it says to every command line.
+_SERVER_ARGS = """\
+import os
+
+from sglang.launch_server import read_flags
+
+
+class ServerArgs:
+    def check_server_args(self):
+        assert "FAKE_REFUSE" not in os.environ, os.environ["FAKE_REFUSE"]
+
+
+def prepare_server_args(argv):
+    read_flags(argv)
+    return ServerArgs()
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class FakeEngine(StandIn):
-    """The distribution: two modules instead of a folder of sources, and the version that the plan asks for."""
+    """The distribution: a few modules instead of a folder of sources, and the version that the plan asks for."""
 
     @property
     def version(self) -> str:
@@ -35,6 +52,8 @@ class FakeEngine(StandIn):
         return [
             ("sglang/__init__.py", f'__version__ = "{self.release}"\n'),
             ("sglang/launch_server.py", Path(fake_server.__file__).read_text()),
+            ("sglang/srt/__init__.py", ""),
+            ("sglang/srt/server_args.py", _SERVER_ARGS),
         ]
 
 

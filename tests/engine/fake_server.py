@@ -13,6 +13,8 @@ environment             meaning                                                d
 FAKE_LOAD_SECONDS       seconds until the port is open                         1
 FAKE_WARMUP_SECONDS     seconds of 503 after that                              1
 FAKE_ACCEPT_LENGTH      tokens per verification, given --speculative-algorithm  2
+FAKE_MODEL              the name that it serves its model under                as told
+FAKE_TEXT               the text of every generation, to be repeated           words
 FAKE_EXIT_AFTER         seconds until it fails, counted from its start         never
 FAKE_EXIT_CODE          exit status then; negative: the signal that ends it    1
 ======================  =====================================================  =======
@@ -49,6 +51,8 @@ class Engine:
     def __init__(self, flags: argparse.Namespace, environment: t.Mapping[str, str]) -> None:
         self.flags = flags
         self.accept_length = float(environment.get("FAKE_ACCEPT_LENGTH", "2"))
+        self._name = environment.get("FAKE_MODEL")
+        self._text = environment.get("FAKE_TEXT")
         self.warm_at = time.monotonic() + float(environment.get("FAKE_WARMUP_SECONDS", "1"))
         self.requests = self.prompt_tokens = self.generated_tokens = self.verifications = 0
         self._lock = threading.Lock()
@@ -59,7 +63,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        return str(self.flags.served_model_name or self.flags.model_path)
+        return self._name or str(self.flags.served_model_name or self.flags.model_path)
 
     @property
     def measured(self) -> bool:
@@ -86,7 +90,8 @@ class Engine:
             meta["spec_accept_length"] = tokens / verifications
             meta["spec_accept_rate"] = self._accept_rate()
             meta["spec_verify_ct"] = verifications
-        text = "".join(f" {word}" for word in itertools.islice(itertools.cycle(_WORDS), tokens))
+        words = _WORDS if self._text is None else (self._text,)
+        text = "".join(f" {word}" for word in itertools.islice(itertools.cycle(words), tokens))
         return text, {**meta, "e2e_latency": time.monotonic() - begin}
 
     def model_info(self) -> dict[str, t.Any]:

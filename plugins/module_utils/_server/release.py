@@ -6,8 +6,10 @@
 """Releases of one service: each deployed state in a numbered directory, and which of them runs and ran before.
 
     HOME/releases/7/unit, environment, plan.json   what was deployed; never changed
+    HOME/releases/7/gate.json                      what the server must show to be accepted
     HOME/releases/7/started, accepted              what became of it
     HOME/current, HOME/previous                    symbolic links, replaced by a rename
+    HOME/evidence/TIME/                            what is known of a start that failed
 
 HOME and everything in it that is named here belongs to root: the service must not be able to write its own unit.
 """
@@ -29,16 +31,15 @@ _STAGING = ".staging"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """What makes a release. ``unit`` has PLACE in the place of the directory, so that it can be compared."""
+    """What makes a release. ``unit`` has PLACE in the place of the directory, so that it can be compared.
+
+    ``gate`` are the arguments of server_ready. They are no part of what runs, so other ones make no other release.
+    """
 
     unit: str
     environment: str
     plan: t.Mapping[str, t.Any]
-
-    @property
-    def plan_text(self) -> str:
-        """The text of plan.json."""
-        return json.dumps(self.plan, indent=2, sort_keys=True) + "\n"
+    gate: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
 class Releases:
@@ -68,9 +69,10 @@ class Releases:
         """The accepted release before the current one."""
         return self._pointer("previous")
 
-    def next_number(self) -> int:
-        """The number of the release that is staged next."""
-        return max(self.numbers(), default=0) + 1
+    def number_for(self, content: Content) -> int:
+        """The number of the release that is staged next. What a run staged and could not finish is taken again."""
+        newest = max(self.numbers(), default=0)
+        return newest if newest and self.content(newest) == content else newest + 1
 
     def unit(self, number: int) -> str:
         """The text of a release's unit as it is installed."""
@@ -87,7 +89,17 @@ class Releases:
             self.unit(number).replace(str(folder), PLACE),
             (folder / "environment").read_text(encoding="utf-8"),
             json.loads((folder / "plan.json").read_text(encoding="utf-8")),
+            json.loads((folder / "gate.json").read_text(encoding="utf-8")),
         )
+
+    def gate(self, number: int) -> dict[str, t.Any]:
+        """The arguments of server_ready for a release, its directory put in.
+
+        :raises OSError, ValueError: gate.json cannot be read, or is none.
+        """
+        text = (self.folder(number) / "gate.json").read_text(encoding="utf-8")
+        gate: dict[str, t.Any] = json.loads(text.replace(PLACE, str(self.folder(number))))
+        return gate
 
     def note(self, number: int, name: str) -> dict[str, t.Any] | None:
         """What was noted of a release under ``started`` or ``accepted``; None where nothing was."""
@@ -97,12 +109,28 @@ class Releases:
             return None
         return noted
 
+    def is_accepted(self, number: int) -> bool:
+        """Whether a release has passed the gate since it was started last."""
+        accepted, started = self.note(number, "accepted"), self.note(number, "started")
+        return accepted is not None and started is not None and bool(accepted["time"] >= started["time"])
+
     def fallback(self, number: int | None) -> int | None:
-        """The release that was accepted last, ``number`` aside."""
+        """The release that was accepted last, ``number`` aside, of those that could run."""
         accepted = [
-            (note["time"], one) for one in self.numbers() if one != number and (note := self.note(one, "accepted"))
+            (note["time"], one)
+            for one in self.numbers()
+            if one != number and (note := self.note(one, "accepted")) and not self.lacks(one)
         ]
         return max(accepted)[1] if accepted else None
+
+    def lacks(self, number: int) -> list[str]:
+        """What a release needs and the host has no more: its engine, a model's snapshot.
+
+        :raises OSError, ValueError: its plan cannot be read.
+        """
+        plan = self.content(number).plan
+        needed = [plan.get("engine_path"), *plan.get("read_only_paths", [])]
+        return [path for path in needed if path and not os.path.exists(path)]
 
     def rendered(self, number: int, content: Content) -> str:
         """The unit's text for a release of that number."""
@@ -112,17 +140,29 @@ class Releases:
 
     def stage(self, content: Content) -> int:
         """Write a release and give its number. What an interrupted call left is removed."""
-        number = self.next_number()
+        number = self.number_for(content)
         folder = self.folder(number)
+        if folder.is_dir():
+            self.write_gate(number, content.gate)
+            return number
         staging = folder.with_name(_STAGING)
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True, mode=0o755)
         write(staging / "unit", self.rendered(number, content), 0o644)
         write(staging / "environment", content.environment, 0o600)
-        write(staging / "plan.json", content.plan_text, 0o644)
+        write(staging / "plan.json", _json(content.plan), 0o644)
+        write(staging / "gate.json", _json(content.gate), 0o644)
         staging.rename(folder)
         sync(folder.parent)
         return number
+
+    def write_gate(self, number: int, gate: t.Mapping[str, t.Any]) -> None:
+        """Set what a release must show from now on."""
+        write(self.folder(number) / "gate.json", _json(gate), 0o644)
+
+    def remove(self, number: int) -> None:
+        """Remove a release that never ran."""
+        shutil.rmtree(self.folder(number))
 
     def point_at(self, number: int) -> None:
         """Make a release the current one. The previous one is what was accepted last before it."""
@@ -135,7 +175,7 @@ class Releases:
 
     def write_note(self, number: int, name: str, **facts: t.Any) -> None:
         """Note what became of a release, with the time."""
-        write(self.folder(number) / name, json.dumps({"time": utc_now(), **facts}, indent=2) + "\n", 0o644)
+        write(self.folder(number) / name, _json({"time": utc_now(), **facts}), 0o644)
 
     def forget_note(self, number: int, name: str) -> None:
         """Remove a note."""
@@ -178,6 +218,10 @@ def differences(before: Content | None, after: Content, unit_path: str) -> list[
         for header, old, new in parts
         if old != new
     ]
+
+
+def _json(document: t.Mapping[str, t.Any]) -> str:
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _lines(words: t.Iterable[t.Any]) -> str:

@@ -18,7 +18,7 @@ Command = t.Callable[[list[str]], tuple[int, str, str]]
 RESTART = "restart"
 START = "start"
 ENABLE = "enable"
-_PROPERTIES = "LoadState,ActiveState,SubState,NeedDaemonReload,UnitFileState"
+_PROPERTIES = "LoadState,ActiveState,SubState,NeedDaemonReload,UnitFileState,InvocationID"
 
 
 class ServiceError(Exception):
@@ -76,23 +76,31 @@ class Service:
     def switch(self, releases: Releases, number: int, action: str) -> None:
         """Point at a release, install its unit and start it. The unit changes in one step, so a boot finds a whole one.
 
+        ``begun`` is noted before and ``started`` after it: a run that was cut off in between is known by that.
+
         :raises ServiceError: systemd does not start it.
         :raises OSError: a file cannot be written.
         """
+        if action != ENABLE:
+            releases.write_note(number, "begun")
         if action == RESTART:
             releases.forget_note(number, "started")
             releases.point_at(number)
             write(self.path, releases.unit(number), 0o644)
-            self._systemctl("daemon-reload")
-        self._systemctl("enable", "--quiet", self.unit)
+            self.systemctl("daemon-reload")
+        self.systemctl("enable", "--quiet", self.unit)
         if action == ENABLE:
             return
         # its limit is there for a service that fails by itself; it counts the starts of an operator as well
         self._run(["systemctl", "reset-failed", self.unit])
-        self._systemctl(action, self.unit)
+        self.systemctl(action, self.unit)
         releases.write_note(number, "started")
 
-    def _systemctl(self, *words: str) -> None:
+    def systemctl(self, *words: str) -> None:
+        """Have systemd do something.
+
+        :raises ServiceError: it does not.
+        """
         status, out, err = self._run(["systemctl", *words])
         if status:
             raise ServiceError((err or out).strip() or f"systemctl {' '.join(words)} gave {status}")

@@ -17,7 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[4]
 MODULE = ROOT / "plugins/modules/server_release.py"
 UNIT = "sglang-a.service"
-TEXT = "[Service]\nEnvironmentFile=@release@/environment\nExecStart=/bin/engine --port {port}\n"
+REHEARSAL = "sglang-a-rehearsal.service"
+TEXT = "[Service]\nEnvironmentFile=@release@/environment\nExecStart=/bin/engine -m sglang.launch_server --port {port}\n"
 CANARY = "canary-81c0"
 RUNNING = "ActiveState=active\nSubState=running\nUnitFileState=enabled\nNeedDaemonReload=no\n"
 Result = dict[str, t.Any]
@@ -34,8 +35,17 @@ class Host:
         self.installed.parent.mkdir()
         (folder / "bin").mkdir()
         self.state("ActiveState=inactive\nSubState=dead\nUnitFileState=\n")
-        self._script("systemctl", f'[ "$1" = show ] && exec cat {folder}/state\necho "$*" >> {folder}/told')
+        self._script(
+            "systemctl",
+            f'case "$1 $*" in\n'
+            f"start*{REHEARSAL}) cat {folder}/verdict > $(sed -n s/^StandardOutput=file://p {folder}/run/{REHEARSAL});;\n"
+            f"*{REHEARSAL}) ;;\n"
+            f"show*) cat {folder}/state;;\n"
+            f'*) echo "$*" >> {folder}/told;;\n'
+            "esac",
+        )
         self.verifies(True)
+        self.judges(ok=True)
 
     def _script(self, name: str, text: str) -> None:
         path = self.folder / "bin" / name
@@ -47,6 +57,10 @@ class Host:
 
     def verifies(self, good: bool) -> None:
         self._script("systemd-analyze", "exit 0" if good else "echo Unknown key >&2; exit 1")
+
+    def judges(self, **verdict: t.Any) -> None:
+        """What the engine says in a rehearsal."""
+        (self.folder / "verdict").write_text(f"inferops-verdict:{json.dumps(verdict)}\n")
 
     def told(self) -> list[str]:
         """What systemctl was told since the last question."""
@@ -61,6 +75,8 @@ class Host:
             "home": str(self.home),
             "unit": UNIT,
             "unit_dir": str(self.installed.parent),
+            "runtime_unit_dir": str(self.folder / "run"),
+            "run": "run-1",
             "_ansible_check_mode": check,
             **arguments,
         }
@@ -113,7 +129,7 @@ def test_check_mode_says_what_would_be_and_writes_nothing(host: Host) -> None:
 
 def test_staging_touches_neither_the_service_nor_the_pointers(host: Host) -> None:
     assert host.stage()["changed"]
-    assert host.told() == []
+    assert set(host.told()) <= {"daemon-reload"}
     assert not host.installed.exists()
     release = host.home / "releases/1"
     assert not (host.home / "current").is_symlink()
@@ -125,7 +141,7 @@ def test_switched_and_accepted_and_then_nothing_to_do(host: Host) -> None:
     host.deploy(1)
     assert host.installed.read_text() == (host.home / "current/unit").read_text()
     assert f"EnvironmentFile={host.home}/releases/1/environment" in host.installed.read_text()
-    assert host.told() == ["daemon-reload", f"enable --quiet {UNIT}", f"reset-failed {UNIT}", f"restart {UNIT}"]
+    assert host.told()[-4:] == ["daemon-reload", f"enable --quiet {UNIT}", f"reset-failed {UNIT}", f"restart {UNIT}"]
     assert json.loads((host.home / "current/accepted").read_text())["accept_length"] == 2.0
     before = host.listing()
     again = host.stage()

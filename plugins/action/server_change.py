@@ -1,0 +1,111 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The server_change action: the steps of a change as modules on the host, one after the other."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import os
+import socket
+import typing as t
+import uuid
+from pathlib import Path
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.inferops.serving.plugins.module_utils._server.change import change
+
+#: Arguments that only one step takes.
+_OF_ALL = ("home", "unit", "unit_dir")
+_OF_SWITCH = ("confirm_timeout",)
+_OF_ACCEPTANCE = ("keep_releases",)
+
+
+class ActionModule(ActionBase):
+    """Adapter between a task and the private package _server."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        """Change the service, or leave it or bring it back as it was.
+
+        :raises AnsibleConnectionFailure: the host cannot be reached any more.
+        """
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        steps = _Steps(self, task_vars or {})
+        unit = self._task.args["unit"]
+        own = (*_OF_ALL, *_OF_SWITCH, *_OF_ACCEPTANCE)
+        wanted = {key: value for key, value in self._task.args.items() if key not in own}
+        try:
+            result.update(change(steps, wanted, bool(self._task.check_mode)))
+        except AnsibleConnectionFailure as exc:
+            more = f"The change of {unit} is not finished. Run the play again: it goes on from there."
+            raise AnsibleConnectionFailure(f"{exc}\n{more}") from exc
+        if result.get("failed") and not str(result.get("msg")).startswith(unit):
+            result["msg"] = f"{unit}: {result.get('msg')}"
+        return result
+
+
+class _Steps:
+    def __init__(self, action: ActionModule, variables: dict[str, t.Any]) -> None:
+        self._action = action
+        self._variables = variables
+        self._run = uuid.uuid4().hex
+
+    def release(self, state: str, **arguments: t.Any) -> dict[str, t.Any]:
+        """The module server_release."""
+        of_state = {"switched": _OF_SWITCH, "accepted": _OF_ACCEPTANCE}.get(state, ())
+        args = self._action._task.args
+        given = {key: args[key] for key in (*_OF_ALL, *of_state) if key in args}
+        if state == "staged":
+            arguments["about"] = _who()
+        answer: dict[str, t.Any] = self._action._execute_module(
+            module_name="inferops.serving.server_release",
+            module_args={**given, **arguments, "state": state, "run": self._run},
+            task_vars=self._variables,
+        )
+        return answer
+
+    def gate(self, gate: t.Mapping[str, t.Any], invocation: str | None) -> dict[str, t.Any]:
+        """The action server_ready."""
+        task = self._action._task.copy()
+        lock = {"run_lock": f"{self._action._task.args['home']}/run.lock", "run": self._run}
+        task.args = {**gate, **lock, **({"invocation": invocation} if invocation else {})}
+        ready = self._action._shared_loader_obj.action_loader.get(
+            "inferops.serving.server_ready",
+            task=task,
+            connection=self._action._connection,
+            play_context=self._action._play_context,
+            loader=self._action._loader,
+            templar=self._action._templar,
+            shared_loader_obj=self._action._shared_loader_obj,
+        )
+        answer: dict[str, t.Any] = ready.run(task_vars=self._variables)
+        return answer
+
+    def is_dead(self, owner: t.Mapping[str, t.Any]) -> bool:
+        """Whether the owner was a process of this machine, since its last boot, that is no more."""
+        here = _who()
+        same = owner.get("controller") == here["controller"] and owner.get("boot") == here["boot"]
+        return same and not Path(f"/proc/{owner.get('pid')}").exists()
+
+    def say(self, words: str) -> None:
+        """Show a line with the host's name."""
+        self._action._display.display(f"{self._variables.get('inventory_hostname')}: {words}")
+
+
+def _who() -> dict[str, t.Any]:
+    """This run, for others that find it at work. The process is the one that all its workers come from."""
+    controller, user = socket.gethostname(), getpass.getuser()
+    pid = os.getppid()
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {
+        "who": f"{user}@{controller} (ansible-playbook, process {pid})",
+        "since": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "controller": controller,
+        "boot": boot.read_text(encoding="utf-8").strip() if boot.exists() else "",
+        "pid": pid,
+    }

@@ -1,0 +1,85 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: nothing outside inferops.serving may rely on it.
+"""What is kept of a release that failed, before anything is restored: for people, without values of the environment."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import typing as t
+from pathlib import Path
+
+from .release import Releases, utc_now, variables, write
+from .service import Command
+
+#: Shorter values (numbers, switches) are not searched for: they stand in any text.
+_LEAST_LENGTH = 8
+_KERNEL = "out of memory|oom-kill|oom_reaper|killed process|NVRM: Xid"
+
+
+def collect(run: Command, releases: Releases, number: int, unit: str, cause: str, more: t.Mapping[str, str]) -> Path:
+    """Keep the evidence of a release that failed, in a directory of its own for root alone.
+
+    :param more: further texts by the names of their files.
+    :raises OSError: it cannot be written.
+    """
+    base = releases.home / "evidence"
+    base.mkdir(mode=0o700, exist_ok=True)
+    stamp = utc_now()
+    folder = base / re.sub(r"[^0-9T]", "", stamp[:-6])
+    folder.mkdir(mode=0o700)
+    environment = (releases.folder(number) / "environment").read_text(encoding="utf-8")
+    facts = {"time": stamp, "release": number, "unit": unit, "cause": without_values(cause, environment)}
+    write(folder / "cause.json", json.dumps(facts, indent=2) + "\n", 0o600)
+    write(folder / "plan.json", (releases.folder(number) / "plan.json").read_text(encoding="utf-8"), 0o600)
+    write(folder / "unit", releases.unit(number), 0o600)
+    for name, text in {**_told(run, unit, releases.note(number, "begun")), **more}.items():
+        write(folder / name, without_values(text, environment), 0o600)
+    return folder
+
+
+def _told(run: Command, unit: str, begun: t.Mapping[str, t.Any] | None) -> dict[str, str]:
+    """What the machine says of a unit since its start; nothing of one that was not started."""
+    if begun is None:
+        return {}
+    since = f"--since=@{datetime.datetime.fromisoformat(begun['time']).timestamp():.0f}"
+    journal = ["journalctl", "--no-pager", "--quiet", "--output=short-iso-precise", since]
+    commands = {
+        "journal.txt": [*journal, f"--unit={unit}"],
+        "status.txt": ["systemctl", "status", "--no-pager", "--full", "--lines=50", unit],
+        "show.txt": ["systemctl", "show", unit],
+        "kernel.txt": [*journal, "--dmesg", f"--grep={_KERNEL}", "--case-sensitive=no"],
+        "nvidia-smi.txt": ["nvidia-smi"],
+    }
+    found: dict[str, str] = {}
+    for name, command in commands.items():
+        try:
+            _status, out, err = run(command)
+        except OSError:
+            continue  # no nvidia-smi on a host without such a GPU
+        found[name] = out + err
+    return found
+
+
+def last(home: Path) -> dict[str, t.Any] | None:
+    """The cause that was kept last, with ``path``; None where nothing failed yet."""
+    try:
+        folder = max((home / "evidence").iterdir())
+        cause: dict[str, t.Any] = json.loads((folder / "cause.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return {**cause, "path": os.fspath(folder)}
+
+
+def without_values(text: str, environment: str) -> str:
+    """A text in which the values of an environment file are replaced by their names."""
+    for name, quoted in variables(environment).items():
+        value = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL)
+        if len(value) >= _LEAST_LENGTH:
+            text = text.replace(value, f"[the value of {name}]")
+    return text
