@@ -54,6 +54,7 @@ class _Steps:
         self._action = action
         self._variables = variables
         self._run = uuid.uuid4().hex
+        self._locked = False
 
     def release(self, state: str, **arguments: t.Any) -> dict[str, t.Any]:
         """The module server_release."""
@@ -67,13 +68,17 @@ class _Steps:
             module_args={**given, **arguments, "state": state, "run": self._run},
             task_vars=self._variables,
         )
+        self._locked = bool(answer.get("locked", self._locked))
         return answer
 
     def gate(self, gate: t.Mapping[str, t.Any], invocation: str | None) -> dict[str, t.Any]:
         """The action server_ready."""
         task = self._action._task.copy()
-        lock = {"run_lock": f"{self._action._task.args['home']}/run.lock", "run": self._run}
-        task.args = {**gate, **lock, **({"invocation": invocation} if invocation else {})}
+        task.args = dict(gate)
+        if self._locked:
+            task.args.update(run_lock=f"{self._action._task.args['home']}/run.lock", run=self._run)
+        if invocation:
+            task.args["invocation"] = invocation
         ready = self._action._shared_loader_obj.action_loader.get(
             "inferops.serving.server_ready",
             task=task,

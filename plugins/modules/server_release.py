@@ -185,6 +185,10 @@ interrupts:
   description: Whether RV(action) interrupts a service that runs.
   returned: when O(state=staged)
   type: bool
+locked:
+  description: Whether this run holds the lock of the service now.
+  returned: when O(state=staged), but for check mode
+  type: bool
 fallback:
   description: The release to go back to if this one fails, V(null) where there is none.
   returned: when O(state=staged) or O(state=failed)
@@ -254,53 +258,62 @@ class Step:
     def staged(self) -> dict[str, t.Any]:
         """Make a release if there is something new, and say what it takes to have it run."""
         if self.module.check_mode:
-            return self._staged()
-        self.lock.take(self.params["rehearsal_timeout"], self.params["over"], **self.params["about"])
-        try:
-            result = self._staged()
-        except BaseException:
-            self.lock.give_back()
-            raise
-        if not result["action"] and result["accepted"]:
-            self.lock.give_back()
+            return self._decide()[0]
+        self.lock.look(self.params["over"])
+        result, content = self._decide()
+        result["locked"] = bool(result["changed"] or result["action"] or not result["accepted"])
+        if result["locked"]:
+            self.lock.take(self.params["rehearsal_timeout"], self.params["over"], **self.params["about"])
+            try:
+                # once more: another run may have come in between
+                again, content = self._decide()
+                result.update(again)
+                self._ask(result)
+                self._stage(result, content)
+            except BaseException:
+                self.lock.give_back()
+                raise
+        result["gate"] = self.releases.gate(result["release"])
         return result
 
-    def _staged(self) -> dict[str, t.Any]:
+    def _decide(self) -> tuple[dict[str, t.Any], Content | None]:
+        """What there is to do, and the content that has to be staged for it."""
         current = self.releases.current
-        chosen = self._chosen()
-        state = self.service.state()
         before = self.releases.content(current) if current is not None else None
+        chosen = self._chosen()
         if isinstance(chosen, int):
             content, number = self.releases.content(chosen), chosen
             same = number == current
         else:
             content, same = chosen, before == chosen
             number = current if same and current is not None else self.releases.number_for(content)
+        state = self.service.state()
         action, why = self.service.due(self.releases, number if same else None, state)
-        interrupts = action == RESTART and state.get("SubState") == "running"
-        self._ask(interrupts, why)
-        new = not isinstance(chosen, int) and not same
-        other_gate = same and not isinstance(chosen, int) and before is not None and before.gate != content.gate
-        if not self.module.check_mode:
-            if new:
-                self.service.verify(self.releases.rendered(number, content))
-                self.releases.stage(content)
-                self._rehearse(number)
-            elif other_gate:
-                self.releases.write_gate(number, content.gate)
-        known = not new or not self.module.check_mode
-        return {
-            "changed": new or other_gate,
+        staged = isinstance(chosen, int) or (same and before is not None and before.gate == content.gate)
+        result = {
+            "changed": not staged,
             "release": number,
             "accepted": same and self.releases.is_accepted(number),
-            "was_accepted": self.releases.note(number, "accepted") is not None if known else False,
+            "was_accepted": self.releases.note(number, "accepted") is not None,
             "action": action,
             "why": why,
-            "interrupts": interrupts,
+            "interrupts": action == RESTART and state.get("SubState") == "running",
             "fallback": self.releases.fallback(number),
-            "gate": self.releases.gate(number) if known else {},
+            "gate": {},
             "diff": differences(before, content, str(self.service.path)),
         }
+        return result, None if staged else content
+
+    def _stage(self, result: dict[str, t.Any], content: Content | None) -> None:
+        number = result["release"]
+        if content is None:
+            return
+        if number == self.releases.current:
+            self.releases.write_gate(number, content.gate)
+            return
+        self.service.verify(self.releases.rendered(number, content))
+        self.releases.stage(content)
+        self._rehearse(number)
 
     def _chosen(self) -> Content | int:
         """The content of a release to be, or the number of one that is there."""
@@ -321,9 +334,9 @@ class Step:
             raise ValueError(f"release {number} needs what is no longer here: {', '.join(lacks)}")
         return number
 
-    def _ask(self, interrupts: bool, why: str) -> None:
-        policy = self.params["restart"]
-        if not interrupts or policy == "allowed" or self.module.check_mode:
+    def _ask(self, result: dict[str, t.Any]) -> None:
+        policy, why = self.params["restart"], result["why"]
+        if not result["interrupts"] or policy == "allowed":
             return
         if policy == "never":
             raise ValueError(f"a restart is due ({why}), and sglang_server_restart is never: nothing was changed")

@@ -51,11 +51,22 @@ class RunLock:
         """
         with self._open() as stream:
             holder = _holder(stream)
-            run = holder.get("run")
-            if run not in (None, self._run, over) and holder["until"] > time.time():
-                raise Held(holder)
-            mine = holder if run == self._run else {}
+            self._check(holder, over)
+            mine = holder if holder.get("run") == self._run else {}
             _write(stream, {**mine, **about, "run": self._run, "until": time.time() + seconds + SLACK})
+
+    def look(self, over: str | None = None) -> None:
+        """Nothing, where :meth:`take` would succeed now.
+
+        :raises Held: another run holds it, and its time is not over.
+        """
+        if self._path.exists():
+            with self._open() as stream:
+                self._check(_holder(stream), over)
+
+    def _check(self, holder: Owner, over: str | None) -> None:
+        if holder.get("run") not in (None, self._run, over) and holder["until"] > time.time():
+            raise Held(holder)
 
     def give_back(self) -> None:
         """Hold the lock no longer, if this run holds it."""

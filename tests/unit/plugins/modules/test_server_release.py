@@ -38,7 +38,7 @@ class Host:
         self._script(
             "systemctl",
             f'case "$1 $*" in\n'
-            f"start*{REHEARSAL}) cat {folder}/verdict > $(sed -n s/^StandardOutput=file://p {folder}/run/{REHEARSAL});;\n"
+            f"""start*{REHEARSAL}) cat {folder}/verdict >"$(sed -n s/^StandardOutput=file://p {folder}/run/"$2")";;\n"""
             f"*{REHEARSAL}) ;;\n"
             f"show*) cat {folder}/state;;\n"
             f'*) echo "$*" >> {folder}/told;;\n'
