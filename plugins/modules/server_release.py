@@ -228,7 +228,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._server.confirmation import Confirmation
 from ansible_collections.inferops.serving.plugins.module_utils._server.evidence import collect
 from ansible_collections.inferops.serving.plugins.module_utils._server.rehearsal import Refused, rehearse
-from ansible_collections.inferops.serving.plugins.module_utils._server.release import Content, Releases, differences
+from ansible_collections.inferops.serving.plugins.module_utils._server.release import (
+    Content,
+    Releases,
+    differences,
+    missing,
+)
 from ansible_collections.inferops.serving.plugins.module_utils._server.run_lock import Held, RunLock
 from ansible_collections.inferops.serving.plugins.module_utils._server.service import RESTART, Service, ServiceError
 
@@ -258,7 +263,10 @@ class Step:
     def staged(self) -> dict[str, t.Any]:
         """Make a release if there is something new, and say what it takes to have it run."""
         if self.module.check_mode:
-            return self._decide()[0]
+            result, _content = self._decide()
+            if result["release"] in self.releases.numbers():
+                result["gate"] = self.releases.gate(result["release"])
+            return result
         self.lock.look(self.params["over"])
         result, content = self._decide()
         result["locked"] = bool(result["changed"] or result["action"] or not result["accepted"])
@@ -311,6 +319,9 @@ class Step:
         if number == self.releases.current:
             self.releases.write_gate(number, content.gate)
             return
+        lacks = missing(content.plan)
+        if lacks:
+            raise ValueError(f"it needs what is not here: {', '.join(lacks)}. Nothing was changed")
         self.service.verify(self.releases.rendered(number, content))
         self.releases.stage(content)
         self._rehearse(number)
@@ -397,6 +408,8 @@ class Step:
         result: dict[str, t.Any] = {"changed": True, "release": number, "fallback": fallback, "evidence": None}
         if fallback is not None:
             result["gate"] = self.releases.gate(fallback)
+        if self.module.check_mode:
+            return result
         try:
             cause, more = self.params["cause"] or "", self.params["more"]
             result["evidence"] = str(collect(self.run, self.releases, number, self.params["unit"], cause, more))

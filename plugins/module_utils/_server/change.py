@@ -79,7 +79,7 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         ready = steps.gate(staged["gate"], switched.get("invocation"))
         cause = ready.get("cause") or ready.get("msg", "") if ready.get("failed") else ""
     result["gate"] = ready
-    if cause:
+    if cause and not check:
         return {**result, **_undo(steps, staged, cause, ready)}
     if not check and (action or not staged["accepted"]):
         accepted = steps.release("accepted", release=number, accept_length=ready.get("accept_length"))

@@ -128,9 +128,7 @@ class Releases:
 
         :raises OSError, ValueError: its plan cannot be read.
         """
-        plan = self.content(number).plan
-        needed = [plan.get("engine_path"), *plan.get("read_only_paths", [])]
-        return [path for path in needed if path and not os.path.exists(path)]
+        return missing(self.content(number).plan)
 
     def rendered(self, number: int, content: Content) -> str:
         """The unit's text for a release of that number."""
@@ -202,6 +200,12 @@ class Releases:
         new.symlink_to(f"releases/{number}")
         new.replace(self.home / name)
         sync(self.home)
+
+
+def missing(plan: t.Mapping[str, t.Any]) -> list[str]:
+    """What a plan needs and the host does not have: its engine, a model's snapshot."""
+    needed = [plan.get("engine_path"), *plan.get("read_only_paths", [])]
+    return [path for path in needed if path and not os.path.exists(path)]
 
 
 def differences(before: Content | None, after: Content, unit_path: str) -> list[dict[str, str]]:
