@@ -189,6 +189,10 @@ locked:
   description: Whether this run holds the lock of the service now.
   returned: when O(state=staged), but for check mode
   type: bool
+fingerprint:
+  description: The fingerprint of the installed engine's speculative code, V(null) where there is none.
+  returned: when O(state=staged) has written a release
+  type: str
 fallback:
   description: The release to go back to if this one fails, V(null) where there is none.
   returned: when O(state=staged) or O(state=failed)
@@ -236,6 +240,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._server.release i
 )
 from ansible_collections.inferops.serving.plugins.module_utils._server.run_lock import Held, RunLock
 from ansible_collections.inferops.serving.plugins.module_utils._server.service import RESTART, Service, ServiceError
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.fingerprint import fingerprint
 
 #: Seconds that a start or stop by systemd may take besides what the unit itself says.
 _SWITCH = 600
@@ -325,6 +330,7 @@ class Step:
         self.service.verify(self.releases.rendered(number, content))
         self.releases.stage(content)
         self._rehearse(number)
+        result["fingerprint"] = _fingerprint(content.plan.get("engine_path"))
 
     def _chosen(self) -> Content | int:
         """The content of a release to be, or the number of one that is there."""
@@ -421,6 +427,12 @@ class Step:
         """Hold the lock no longer."""
         self.lock.give_back()
         return {"changed": False}
+
+
+def _fingerprint(engine: str | None) -> str | None:
+    """That of the installed engine's speculative code."""
+    packages = sorted(Path(engine).glob("lib/python3*/site-packages/sglang")) if engine else []
+    return fingerprint(packages[0]) if packages else None
 
 
 def main() -> None:

@@ -14,6 +14,9 @@ from __future__ import annotations
 import time
 import typing as t
 
+from .._sglang.fingerprint import releases_of
+from .._sglang.flags import known_releases
+
 #: What became of a change. Until the switch the service was not touched.
 UNCHANGED = "unchanged"
 CHANGED = "changed"
@@ -60,11 +63,13 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
     if staged.get("failed"):
         return {**staged, "outcome": REFUSED, "release": None, "before": staged.get("current")}
     number, action = staged["release"], staged["action"]
+    fork = _fork(staged.get("fingerprint"), wanted.get("plan") or {})
     kept = ("release", "action", "why", "interrupts", "diff")
     result: Result = {
         **{key: staged[key] for key in kept if key in staged},
         "before": staged["current"],
         "changed": bool(staged["changed"] or action),
+        **({"warnings": [fork]} if fork else {}),
     }
     if result["changed"] and check:
         return {**result, "outcome": WOULD_CHANGE, **_said(steps, _in_future(staged))}
@@ -125,6 +130,19 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
         "accept_length": length,
         "msg": _sentence(failure, answers, places),
     }
+
+
+def _fork(digest: str | None, plan: t.Mapping[str, t.Any]) -> str:
+    """What there is to say of an engine whose speculative code is not that of its release."""
+    planned = str((plan.get("engine") or {}).get("version", ""))
+    known = releases_of(digest) if digest else [planned]
+    if planned in known or planned not in known_releases():
+        return ""
+    rather = f"that of {', '.join(known)}" if known else "that of no known release: a fork, or patched"
+    return (
+        f"The speculative code of the installed engine is not that of SGLang {planned} but {rather}. "
+        "The plan has judged it as that release."
+    )
 
 
 def _texts(ready: t.Mapping[str, t.Any]) -> dict[str, str]:
