@@ -74,8 +74,8 @@ def test_a_secret_of_the_environment_is_nowhere_but_in_its_file(site: Site, told
     root = site.hosts.root(HOST)
     places = [str(root / place) for place in ("etc", "var/lib", "opt/sglang/locks", "opt/sglang/tools", "srv", "home")]
     found = subprocess.run(["grep", "-rl", CANARY, *places], capture_output=True, text=True, check=False)
-    assert found.stdout.split() == [str(root / "etc/sglang/it.env")]
-    assert site.sudo("stat -c %a:%U /etc/sglang/it.env").strip() == "600:root"
+    assert found.stdout.split() == [str(root / "var/lib/sglang/it/releases/1/environment")]
+    assert site.sudo("stat -c %a:%U /var/lib/sglang/it/releases/1/environment").strip() == "600:root"
     pid = site.sudo("systemctl show --property=MainPID --value sglang-it").strip()
     assert CANARY in site.sudo(f"cat /proc/{pid}/environ | tr \\\\0 \\\\n"), "the service itself has it"
 

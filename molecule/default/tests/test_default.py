@@ -36,6 +36,24 @@ def test_the_unit_is_verified_and_for_root_alone_to_change(host: Any) -> None:
     assert host.run(f"systemd-analyze verify {unit.path}").rc == 0
 
 
+def test_the_deployed_state_is_an_accepted_release_that_the_service_cannot_write(host: Any) -> None:
+    home = "/var/lib/sglang/molecule"
+    current = host.file(f"{home}/current")
+    assert current.is_symlink
+    assert current.linked_to == f"{home}/releases/1"
+    assert host.file(f"{home}/releases").listdir() == ["1"]
+    assert host.file(f"{current.linked_to}/unit").content == host.file(f"/etc/systemd/system/{UNIT}").content
+    assert json.loads(host.file(f"{current.linked_to}/accepted").content_string)["accept_length"] > 1
+    plan = json.loads(host.file(f"{current.linked_to}/plan.json").content_string)
+    assert plan["engine"]["path"] == plan["engine_path"]
+    assert [model["repo"] for model in plan["models"]] == ["tiny/k2", "tiny/k2-eagle3-good"]
+    environment = host.file(f"{current.linked_to}/environment")
+    assert (environment.user, environment.mode) == ("root", 0o600)
+    with host.sudo("sglang"):
+        assert host.run(f"touch {home}/x").failed
+        assert host.run(f"touch {home}/state/x").succeeded
+
+
 def test_the_engine_is_complete_and_the_service_cannot_write_it(host: Any) -> None:
     (engine,) = host.file(ENGINES).listdir()
     with host.sudo():
