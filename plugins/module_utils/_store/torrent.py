@@ -110,7 +110,7 @@ def piece_length(total: int) -> int:
 
 def info_hash(lock: ModelLock, pieces: bytes) -> str:
     """What trackers and peers call the torrent, in hex."""
-    return hashlib.sha1(encode(_info(lock, pieces))).hexdigest()
+    return hashlib.sha1(encode(_info(lock, pieces)), usedforsecurity=False).hexdigest()
 
 
 def metainfo(lock: ModelLock, said: Metainfo) -> bytes:
@@ -162,7 +162,7 @@ def hash_pieces(model: ModelDir, lock: ModelLock, workers: int) -> bytes:
     length = piece_length(sum(blob.size for blob in blobs))
 
     def hash_piece(number: int) -> bytes:
-        return hashlib.sha1(_read(model, blobs, number * length, length)).digest()
+        return hashlib.sha1(_read(model, blobs, number * length, length), usedforsecurity=False).digest()
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return b"".join(pool.map(hash_piece, range(_piece_count(lock))))

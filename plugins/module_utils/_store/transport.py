@@ -136,9 +136,7 @@ class HubSource:
         """What an answer of 400 or more means."""
         if answer.code == 416 and offset:
             return RangeRefused()
-        wait = asked_wait(answer.headers)
-        said = f"{self.locate(blob)} answered {answer.code} {answer.reason}"
-        said += "." if wait is None else f" and asks to wait {wait:.0f} s."
+        said, wait = describe_refusal(self.locate(blob), answer)
         error_class = class_of_status(answer.code)
         remedy = "Look at the source; what has been fetched is kept and the next run goes on from there."
         if error_class == "auth":
@@ -253,6 +251,13 @@ def class_of_status(status: int) -> ErrorClass:
     if status in (404, 410):
         return "not_found"
     return "rate_limited" if status == 429 else "network"
+
+
+def describe_refusal(url: str, answer: urllib.error.HTTPError) -> tuple[str, float | None]:
+    """What a server answered instead of a file, in a sentence, and the seconds that it asks to wait."""
+    wait = asked_wait(answer.headers)
+    asked = "" if wait is None else f" and asks to wait {wait:.0f} s"
+    return f"{url} answered {answer.code} {answer.reason}{asked}.", wait
 
 
 def describe_break(error: Exception, timeout: float) -> tuple[str, bool]:
