@@ -104,7 +104,8 @@ class Fetcher:
         self._workers = workers
         self._tally = tally
         self._stop = threading.Event()
-        self._given_up: dict[str, StoreError] = {}
+        # Not by name: a mirror is one source for its torrent and another for its files.
+        self._given_up: dict[AnySource, StoreError] = {}
 
     def fetch(self, blobs: t.Sequence[Blob]) -> None:
         """Fetch, prove and publish every blob.
@@ -139,7 +140,7 @@ class Fetcher:
                 return
             except StoreError as error:
                 if error.error_class != "not_found":
-                    self._given_up[source.name] = error
+                    self._given_up[source] = error
                 failures.append(error)
         raise _none_served(blob, failures)
 
@@ -188,8 +189,8 @@ class Fetcher:
     def _check_wanted(self, source: AnySource) -> None:
         if self._stop.is_set():
             raise _Stopped
-        if source.name in self._given_up:
-            raise self._given_up[source.name]
+        if source in self._given_up:
+            raise self._given_up[source]
 
     def _receive(self, source: AnySource, blob: Blob, part: Part) -> None:
         """Bring a part to its full length."""

@@ -46,6 +46,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.transport 
     check_address,
     class_of_status,
     describe_break,
+    describe_refusal,
 )
 
 ARIA2 = "aria2c"
@@ -194,13 +195,17 @@ class SwarmSource:
         self._tally.requested()
         try:
             with opener.open(request, timeout=self._stall_timeout) as response:
-                return bytes(response.read(_LARGEST_METAINFO))
+                data = bytes(response.read(_LARGEST_METAINFO))
+                # what is still to come of an answer that was not read to its end
+                if response.length and len(data) < _LARGEST_METAINFO:
+                    raise http.client.IncompleteRead(data, response.length)
+                return data
         except urllib.error.HTTPError as answer:
             with answer:
-                said = f"{self._address} answered {answer.code} {answer.reason}."
+                said, wait = describe_refusal(self._address, answer)
                 remedy = "Check the source's address, and that the mirror has sglang_mirror_torrent and this lock."
                 error = self._error(class_of_status(answer.code), said, remedy, status=answer.code)
-                raise (Retryable(error) if answer.code in WORTH_ANOTHER_TRY else error) from answer
+                raise (Retryable(error, wait) if answer.code in WORTH_ANOTHER_TRY else error) from answer
         except (OSError, http.client.HTTPException) as broken:
             detail, may_pass = describe_break(broken, self._stall_timeout)
             error = self._error("network", f"{self._address} could not be read: {detail}.")
@@ -232,6 +237,8 @@ class SwarmSource:
                 self._tally.fetched(max(0, staging.allocated(blob) - before[blob]))
         if stalled:
             raise self._error("network", f"{self._address} {stalled}.")
+        if child.returncode != 0:
+            staging.distrust()
         if child.returncode == _EXIT_NO_SPACE:
             raise self._error("no_space", f"The file system of {staging.folder} became full.", "Free some space.")
         if child.returncode != 0:
@@ -254,6 +261,8 @@ class SwarmSource:
             "--seed-time=0",
             "--file-allocation=none",
             "--auto-save-interval=1",
+            # a silent web seed is asked again before the swarm counts as dead
+            f"--timeout={max(1, min(60, int(self._stall_timeout / 3)))}",
             "--max-tries=0",
             "--retry-wait=1",
             "--stream-piece-selector=random",
@@ -349,6 +358,10 @@ class _Staging:
     def finish(self) -> None:
         """Everything is here: the record would speak of files that are moved away from now on."""
         replace_text(self._done, "")
+        remove(self._control)
+
+    def distrust(self) -> None:
+        """Let the next aria2 read what is here: a record written to a full disk is damaged, and aria2 stops at it."""
         remove(self._control)
 
     def proved_pieces(self) -> int:

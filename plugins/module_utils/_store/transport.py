@@ -21,7 +21,7 @@ import urllib.parse
 import urllib.request
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import ErrorClass, StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, is_regular
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
@@ -314,15 +314,17 @@ class PathSource:
     def open(self, blob: Blob, offset: int) -> Body:
         path = self.locate(blob)
         try:
-            stream = open(path, "rb", buffering=0)  # noqa: SIM115  (the body owns it)
+            # A pipe without a writer would hold up an ordinary open for ever.
+            stream = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115  (the body owns it)
+            status = os.fstat(stream.fileno())
         except OSError as error:
             raise self._unreadable(blob, error) from error
-        size = os.fstat(stream.fileno()).st_size
-        if size != blob.size:
+        if not is_regular(status) or status.st_size != blob.size:
             stream.close()
+            found = f"has {status.st_size} bytes" if is_regular(status) else "is no plain file"
             raise StoreError(
                 "corrupt_source",
-                f"{path} has {size} bytes; the lock says {blob.size}.",
+                f"{path} {found}; the lock says {blob.size} bytes.",
                 "Copy the file there again, or use another source.",
                 file=blob.path,
                 source=self.name,
@@ -343,6 +345,10 @@ class PathSource:
             file=blob.path,
             source=self.name,
         )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _PathBody:

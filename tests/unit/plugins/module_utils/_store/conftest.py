@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -104,3 +105,14 @@ class Subject:
 @pytest.fixture
 def subject(tmp_path: Path, hub: kit.Hub) -> Subject:
     return Subject(tmp_path / "store", hub)
+
+
+@pytest.fixture
+def small_disk(subject: Subject) -> t.Iterator[Path]:
+    """The store is a file system of 4 MiB."""
+    subject.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(subject.root)], check=True)
+    try:
+        yield subject.root
+    finally:
+        subprocess.run(["umount", str(subject.root)], check=True)
