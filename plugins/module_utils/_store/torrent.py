@@ -143,6 +143,22 @@ def read_metainfo(lock: ModelLock, data: bytes) -> Metainfo:
     return said
 
 
+def good_beginning(lock: ModelLock, blob: Blob, good: bytes) -> int:
+    """How many bytes from the start of a file on are in good pieces.
+
+    :param blob: one of :func:`shared_files`, or an empty one.
+    :param good: a bit for each piece, the first piece in the highest bit of the first byte. Pieces that are left out
+        are not good.
+    """
+    blobs = shared_files(lock)
+    length = piece_length(sum(each.size for each in blobs))
+    start = sum(each.size for each in blobs if each.path < blob.path)
+    number = start // length
+    while number < 8 * len(good) and good[number // 8] >> (7 - number % 8) & 1:
+        number += 1
+    return max(0, min(blob.size, number * length - start))
+
+
 def hash_pieces(model: ModelDir, lock: ModelLock, workers: int) -> bytes:
     """Read a store's blobs and hash every piece.
 

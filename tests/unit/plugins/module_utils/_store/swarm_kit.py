@@ -36,6 +36,11 @@ class Site:
         """The path of the torrent on the mirror."""
         return f"/torrents/{parse_lock(self.document).digest}.torrent"
 
+    @property
+    def name(self) -> str:
+        """What the torrent is called as a source."""
+        return f"{self.hub.url} (torrent)"
+
     def offer(self, data: bytes) -> None:
         """Serve this as the torrent."""
         self.hub.files[self.address] = data

@@ -49,8 +49,8 @@ def assert_whole(store: Path) -> None:
 
 def aria2_of(folder: Path) -> list[str]:
     """The running aria2 processes that write below a folder."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if line.split("/")[-1].startswith(swarm.ARIA2) or str(folder) in line]
+    listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if swarm.ARIA2 in line and str(folder) in line]
 
 
 def test_three_hosts_at_once(site: swarm_kit.Site) -> None:
@@ -68,7 +68,7 @@ def test_three_hosts_at_once(site: swarm_kit.Site) -> None:
     for store in stores:
         assert_whole(store)
         tally = models[store].tally
-        assert (tally.served_by, tally.quarantined) == ([site.hub.url], [])
+        assert (tally.served_by, tally.quarantined) == ([site.name], [])
         assert tally.bytes_hashed == UNIQUE, "proved by reading, once"
         assert tally.requests == 1
 
@@ -122,14 +122,40 @@ def test_a_mirror_that_lies_in_torrent_and_seed_is_found_out(site: swarm_kit.Sit
 
 
 def test_a_corrupt_web_seed_is_left_for_the_next_source(site: swarm_kit.Site) -> None:
-    """aria2 itself finds the bad piece and would ask for it for ever."""
+    """aria2 itself finds the bad piece and would ask for it for ever. What it has brought before counts, and gives way
+    file by file: this disk has room for the model once."""
+    store = site.root / "host"
+    store.mkdir()
     site.hub.files[kit.SHARD] = FILES[kit.SHARD][:-1] + b"x"
-    with kit.running(FILES) as good:
-        hub = {"type": "hub", "url": good.url}
-        model = site.present(site.root / "host", site.source(), hub, stall_timeout=3)
-        assert model.tally.served_by == [good.url]
-    assert_whole(site.root / "host")
-    assert aria2_of(site.root / "host") == []
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2400k", "tmpfs", str(store)], check=True)
+    try:
+        with kit.running(FILES) as good:
+            hub = {"type": "hub", "url": good.url}
+            model = site.present(store, site.source(), hub, stall_timeout=3)
+            assert sorted(model.tally.served_by) == sorted([site.name, good.url])
+            assert [asked.path for asked in good.asked if asked.path.startswith("model-")] == [kit.SHARD]
+            assert good.sent() < 256 << 10, "of the last piece, which is bad"
+        assert_whole(store)
+        assert aria2_of(store) == []
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
+def test_what_an_earlier_run_has_staged_gives_way_too(site: swarm_kit.Site) -> None:
+    """The mirror has no torrent any more."""
+    store = site.root / "host"
+    site.hub.misbehave(kit.SHARD, *[kit.flipped] * 200)
+    with pytest.raises(StoreError):
+        site.present(store, site.source(), stall_timeout=1.5)
+    staged = store / "models--org--model/.torrent"
+    assert any(staged.rglob("*.safetensors"))
+    del site.hub.files[site.address]
+    site.hub.faults.clear()
+    seen = []
+    site.hub.misbehave(kit.SHARD, kit.first(lambda: seen.append(staged.exists())))
+    site.present(store, site.source(), {"type": "hub", "url": site.hub.url})
+    assert seen == [False]
+    assert_whole(store)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +177,7 @@ def test_a_web_seed_that_fails_for_a_while_is_borne(site: swarm_kit.Site, faults
     finally:
         release.set()
     assert site.hub.faults[kit.SHARD] == []
-    assert (model.tally.served_by, model.tally.quarantined) == ([site.hub.url], [])
+    assert (model.tally.served_by, model.tally.quarantined) == ([site.name], [])
     assert_whole(site.root / "host")
 
 
@@ -195,7 +221,7 @@ def test_a_torrent_that_does_not_come_has_its_class(
     site: swarm_kit.Site, monkeypatch: pytest.MonkeyPatch, fault: kit.Fault, error_class: str
 ) -> None:
     monkeypatch.setattr(subprocess, "Popen", None)
-    site.hub.misbehave(site.address, *[fault] * 10)
+    site.hub.misbehave(site.address, *[fault] * 50)
     with pytest.raises(StoreError) as failure:
         site.present(site.root / "host", site.source())
     assert failure.value.error_class == error_class
