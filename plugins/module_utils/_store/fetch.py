@@ -20,15 +20,13 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.content im
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, space_needed
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import AnySource
 from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import SwarmSource
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     RangeRefused,
     Retryable,
-    Source,
 )
-
-AnySource = t.Union[Source, SwarmSource]
 
 _READ_SIZE = 256 << 10
 # Progress that earns new patience: a link that drops every few hundred megabytes still brings a 10 GB file.

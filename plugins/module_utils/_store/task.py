@@ -12,15 +12,9 @@ import time
 import typing as t
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import rfc3339
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import (
-    ModelStore,
-    Policy,
-    open_sources,
-    read_token,
-)
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey
 
 _DAY = 86400.0
@@ -82,6 +76,10 @@ class Task:
             return False
         if params["state"] == "absent":
             return store.make_absent(self._check_mode)
+        # not at the top, as in store.py
+        from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
+        from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources, read_token
+
         token = None if self._check_mode else read_token(params["token"], params["token_file"])
         if token:
             self._hide(token)

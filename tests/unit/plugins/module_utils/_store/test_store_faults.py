@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Pace, Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import open_sources, read_token
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources, read_token
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
