@@ -441,8 +441,15 @@ def seed_unit(unit: str, metainfo: str, model: ModelDir, swarming: Swarming) -> 
         "ProtectKernelTunables": "yes",
         "ProtectKernelModules": "yes",
         "ProtectControlGroups": "yes",
+        "ProtectKernelLogs": "yes",
+        "ProtectClock": "yes",
+        "ProtectHostname": "yes",
         "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+        "RestrictNamespaces": "yes",
+        "RestrictRealtime": "yes",
+        "LockPersonality": "yes",
         "MemoryDenyWriteExecute": "yes",
+        "SystemCallArchitectures": "native",
     }
     options = [f"--property={name}={value}" for name, value in properties.items()]
     return [

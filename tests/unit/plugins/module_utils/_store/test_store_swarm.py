@@ -173,7 +173,7 @@ def test_a_web_seed_that_fails_for_a_while_is_borne(site: swarm_kit.Site, faults
     faults = [kit.held_after(100_000, release) if fault == "silence" else fault for fault in faults]
     site.hub.misbehave(kit.SHARD, *faults)
     try:
-        model = site.present(site.root / "host", site.source())
+        model = site.present(site.root / "host", site.source(), stall_timeout=6)
     finally:
         release.set()
     assert site.hub.faults[kit.SHARD] == []
