@@ -104,7 +104,7 @@ verdicts: env  ## the planner's verdicts against recorded ones of the real serve
 
 ENGINE ?=
 
-bench: env  ## the speed of plan and store beside their peers, about 15 minutes: make bench ENGINE=/path/to/venv/bin/python
+bench: env  ## the speed of plan and store beside their peers, about 20 minutes: make bench ENGINE=/path/to/venv/bin/python
 	@python tools/bench.py $(if $(ENGINE),--engine $(ENGINE))
 
 docs: env  ## write docs/rules.md from the rule data

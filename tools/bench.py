@@ -13,7 +13,7 @@ nothing, against rules of the planner as asserts (tools/bench_asserts.yml), and,
 the real argument handling: the Python of an environment with SGLang, as tools/real_server_args.py wants it.
 
 ``store`` measures the module model_snapshot and the program of the verification's timer, against the Hub's own client
-and against hashlib alone, on a model of 2 GB that the test hub serves on the loopback. It takes 7 GB in the temporary
+and against hashlib alone, on a model of 4 GB that the test hub serves on the loopback. It takes 13 GB in the temporary
 directory (``TMPDIR``), which is to be on a disk.
 
 ``torrent`` measures four hosts that fetch a model by torrent, against one after another (tools/bench_torrent.py).
@@ -320,7 +320,7 @@ MODULE = ROOT / "plugins/modules/model_snapshot.py"
 PROGRAM = "ansible_collections.inferops.serving.plugins.module_utils._store.verify"
 OURS = {"PYTHONPATH": str(ROOT / "collections"), "no_proxy": "*"}
 REPOS = LARGE, MANY_FILES = "bench/large", "bench/many"
-SHARDS, SHARD_SIZE = 4, 512 << 20
+SHARDS, SHARD_SIZE = 8, 512 << 20
 #: Files of the snapshot that is run again, and the size of each.
 FILES, FILE_SIZE = 96, 10_000
 VERIFY_ROUNDS, FETCH_ROUNDS, RERUN_ROUNDS = 5, 3, 5

@@ -32,11 +32,8 @@ from ansible_collections.inferops.serving.plugins.module_utils._store import tor
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience  # noqa: E402
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir  # noqa: E402
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock  # noqa: E402
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import (  # noqa: E402
-    ModelStore,
-    Policy,
-    open_sources,
-)
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources  # noqa: E402
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy  # noqa: E402
 
 from tests.engine.loopback import free_port, tracker  # noqa: E402
 

@@ -196,7 +196,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.fetch impo
 from ansible_collections.inferops.serving.plugins.module_utils._store.hub_api import HubApi
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import ModelLock, canonical, parse_lock
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock_maker import MadeLock, Order, make_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import read_token
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import read_token
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
 # Seconds without a byte; a Hub answers these questions at once or not at all.

@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
-import socket
+import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
+from ansible_collections.inferops.serving.plugins.module_utils._store import torrent
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
 
 from tests.engine import hub
 from tests.engine.loopback import free_port
@@ -26,6 +31,7 @@ from tests.unit.plugins.module_utils._engine import engine_venv_kit as engine_ki
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "mirror1"
+CLIENT = "gpu2"
 CANARY = "hf_canary-7d2a-not-to-be-seen"
 UNIT = "sglang-mirror.service"
 
@@ -54,6 +60,9 @@ class Mirror:
             "sglang_mirror_token_file": "/etc/hub-token",
             "sglang_mirror_address": "127.0.0.1",
             "sglang_mirror_port": self.port,
+            "sglang_mirror_torrent": True,
+            "sglang_mirror_url": f"http://127.0.0.1:{self.port}",
+            "sglang_mirror_tracker_port": free_port(),
         }
         (self.inventory / "group_vars").mkdir(parents=True)
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(self.variables))
@@ -112,6 +121,7 @@ def test_from_an_empty_host(mirror: Mirror) -> None:
     predicted, output = mirror.play("mirror", "--check", "--diff")
     assert mirror.hosts.snapshot(HOST) == before
     assert "To be installed: nginx" in output
+    assert "To be installed: opentracker" in output
     assert mirror.upstream.stats()["requests"] == 0
     changed, output = mirror.play("mirror", "--diff", "-v")
     assert changed >= predicted
@@ -150,20 +160,138 @@ def test_a_change_is_loaded_without_a_restart(mirror: Mirror) -> None:
     assert mirror.get(f"/tiny/k2/resolve/main/{mirror.lock['files'][0]['path']}")
 
 
-def test_torrents_are_offered(mirror: Mirror) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        tracker = int(free.getsockname()[1])
-    url = f"http://127.0.0.1:{mirror.port}"
-    own = {"sglang_mirror_torrent": True, "sglang_mirror_url": url, "sglang_mirror_tracker_port": tracker}
-    assert mirror.play("mirror", "-e", json.dumps(own))[0] > 0
-    assert mirror.play("mirror", "-e", json.dumps(own))[0] == 0
-    assert mirror.play("mirror", "--check", "-e", json.dumps(own))[0] == 0
+def test_the_tracker_is_its_own_and_closed(mirror: Mirror) -> None:
     assert mirror.sudo("systemctl is-active sglang-tracker.service").strip() == "active"
     assert mirror.sudo("systemctl is-active opentracker.service; true").strip() == "inactive"
     exposure = mirror.sudo("systemd-analyze security --no-pager sglang-tracker.service | tail -n 1")
     score = re.search(r"(\d+\.\d)", exposure)
     assert score, exposure
     assert float(score[1]) < 4, exposure
+
+
+class Client:
+    """A serving host that gets its model by the mirror's torrent, through the role sglang_model."""
+
+    def __init__(self, hosts: Hosts, mirror: Mirror) -> None:
+        self.hosts = hosts
+        self.mirror = mirror
+        self.lock = parse_lock(mirror.lock)
+        self.model = f"/srv/models/models--{self.lock.repo.replace('/', '--')}"
+        self.unit = f"sglang-seed-{self.lock.digest[:12]}"
+        self.torrent = f"/torrents/{self.lock.digest}.torrent"
+        model = {"role": "target", "repo": self.lock.repo, "revision": self.lock.revision}
+        source = {"type": "torrent", "url": f"http://127.0.0.1:{mirror.port}", "ports": str(free_port())}
+        play = {"hosts": CLIENT, "gather_facts": False, "roles": [{"role": "inferops.serving.sglang_model"}]}
+        play["vars"] = {
+            "sglang_model_plan": {
+                "store": "/srv/models",
+                "models": [{**model, "lock": str(mirror.folder / "locks/tiny--k2.json")}],
+            },
+            "sglang_model_sources": [source],
+            "sglang_model_verify_calendar": "",
+        }
+        self.playbook = mirror.folder / "client.yml"
+        self.playbook.write_text(yaml.safe_dump([play]))
+
+    def play(self, *words: str) -> tuple[int, str]:
+        """Play the role. Returns its number of changes and the output."""
+        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.hosts.inventory), *words]
+        done = subprocess.run(
+            [*command, str(self.playbook)],
+            cwd=ROOT,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        recap = re.search(rf"^{CLIENT}\s.*changed=(\d+)", done.stdout, re.MULTILINE)
+        assert recap, done.stdout
+        return int(recap[1]), done.stdout
+
+    def sudo(self, command: str) -> str:
+        """Run a shell command as root on the host."""
+        done = self.hosts.run(CLIENT, f"sudo sh -c '{command}'")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def shows(self, what: str) -> str:
+        """A property of the unit that seeds."""
+        return self.sudo(f"systemctl show --property={what} --value {self.unit}.service").strip()
+
+    def assert_model(self) -> None:
+        for file in self.lock.files:
+            told = self.sudo(f"sha256sum {self.model}/current/{file.path}")
+            assert told.split()[0] == file.sha256
+
+
+@pytest.fixture(scope="module")
+def client(mirror: Mirror) -> Iterator[Client]:
+    hosts = Hosts(mirror.folder / "client")
+    try:
+        hosts.up({CLIENT: None})
+        yield Client(hosts, mirror)
+    finally:
+        hosts.down()
+
+
+def test_an_empty_host_fetches_by_torrent_and_seeds(client: Client) -> None:
+    before = client.hosts.snapshot(CLIENT)
+    predicted, output = client.play("--check", "--diff")
+    assert client.hosts.snapshot(CLIENT) == before
+    assert "To be installed: aria2" in output
+    assert client.play()[0] == predicted
+    client.assert_model()
+    assert client.shows("ActiveState") == "active"
+    assert client.sudo(f"test ! -e {client.model}/.torrent && dpkg-query --show aria2").startswith("aria2")
+
+
+def test_another_run_changes_nothing_and_leaves_the_seeder(client: Client) -> None:
+    seeder = client.shows("InvocationID")
+    assert client.play()[0] == 0
+    assert client.play("--check")[0] == 0
+    assert client.shows("InvocationID") == seeder
+
+
+def test_the_seeder_can_write_nothing(client: Client) -> None:
+    assert client.sudo(f"ps -o user= -p {client.shows('MainPID')}").strip() not in ("root", "")
+    exposure = client.sudo(f"systemd-analyze security --no-pager {client.unit}.service | tail -n 1")
+    score = re.search(r"(\d+\.\d)", exposure)
+    assert score, exposure
+    assert float(score[1]) < 4, exposure
+
+
+def test_the_seeder_ends_when_it_is_told_to(client: Client) -> None:
+    client.sudo('systemctl stop "sglang-seed-*"')
+    assert client.shows("LoadState") == "not-found"
+    assert client.sudo("ls /run").count("sglang-seed") == 0
+    assert client.play()[0] == 0, "who has everything does not begin again to serve it"
+
+
+def test_a_seeder_gives_the_model_once_and_is_gone(client: Client) -> None:
+    """What the host has lost comes by torrent again, and then another host gets all of it from this one alone."""
+    for file in client.lock.files:
+        client.sudo(f"rm {client.model}/blobs/{file.sha256}")
+    assert client.play()[0] == 1
+    client.assert_model()
+    document = cast("dict[bytes, Any]", torrent.decode(client.mirror.get(client.torrent)))
+    # without the web seed there are only the hosts
+    document[b"url-list"] = []
+    folder = client.mirror.folder / "another"
+    folder.mkdir()
+    (folder / "torrent").write_bytes(torrent.encode(document))
+    options = ["--enable-dht=false", "--bt-enable-lpd=false", "--enable-peer-exchange=false", "--seed-time=0"]
+    options += ["--bt-tracker-interval=1", f"--listen-port={free_port()}", f"--dir={folder}", "--quiet"]
+    subprocess.run(["aria2c", *options, str(folder / "torrent")], check=True, timeout=120)
+    for file in client.lock.files:
+        content = (folder / client.lock.revision / file.path).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == file.sha256
+    deadline = time.monotonic() + 30
+    while client.shows("LoadState") != "not-found":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert client.sudo("ls /run").count("sglang-seed") == 0
 
 
 def test_unbundle_wants_a_bundle(mirror: Mirror) -> None:

@@ -24,7 +24,8 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.tally impo
 
 BLOB_MODE = 0o444
 _PART_MODE = 0o600
-_EARLIER_RUN = "an earlier run"
+#: The origin of bytes that were there when a part was opened.
+EARLIER_RUN = "an earlier run"
 
 
 def quarantine(model: ModelDir, path: str, name: str, tally: Tally) -> None:
@@ -61,7 +62,7 @@ class Part:
         if os.fstat(self._stream.fileno()).st_size > blob.size:
             self._stream.truncate(0)
         self.length = hash_stream(self._stream, self._digest, tally)
-        self.origins = {_EARLIER_RUN} if self.length else set()
+        self.origins = {EARLIER_RUN} if self.length else set()
         tally.resumed(blob.path, self.length)
 
     def _open(self) -> t.Any:
@@ -94,13 +95,20 @@ class Part:
             rest = rest[count:]
 
     def adopt(self, path: str, origin: str) -> None:
-        """Take a whole file that came from ``origin`` in place of the bytes so far. It is moved here."""
+        """Take a file, or its beginning, that came from ``origin`` in place of the bytes so far. It is moved here."""
         self._stream.close()
         os.replace(path, self._path)
         self._stream = self._open()
         self._digest = hashlib.sha256()
         self.length = hash_stream(self._stream, self._digest, self._tally)
         self.origins = {origin}
+
+    def adopt_longer(self, path: str, origin: str) -> None:
+        """As :meth:`adopt`, when there is more of it than of the bytes so far. What is not taken is removed."""
+        if os.path.getsize(path) > self.length:
+            self.adopt(path, origin)
+        else:
+            remove(path)
 
     def restart(self) -> None:
         """Forget the bytes so far."""

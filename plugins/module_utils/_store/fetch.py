@@ -15,20 +15,18 @@ import time
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import Part
+from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import EARLIER_RUN, Part
 from ansible_collections.inferops.serving.plugins.module_utils._store.content import content_problem
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, space_needed
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import AnySource
 from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import SwarmSource
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
     RangeRefused,
     Retryable,
-    Source,
 )
-
-AnySource = t.Union[Source, SwarmSource]
 
 _READ_SIZE = 256 << 10
 # Progress that earns new patience: a link that drops every few hundred megabytes still brings a 10 GB file.
@@ -104,7 +102,8 @@ class Fetcher:
         self._workers = workers
         self._tally = tally
         self._stop = threading.Event()
-        self._given_up: dict[str, StoreError] = {}
+        # Not by name: a mirror is one source for its torrent and another for its files.
+        self._given_up: dict[AnySource, StoreError] = {}
 
     def fetch(self, blobs: t.Sequence[Blob]) -> None:
         """Fetch, prove and publish every blob.
@@ -139,7 +138,7 @@ class Fetcher:
                 return
             except StoreError as error:
                 if error.error_class != "not_found":
-                    self._given_up[source.name] = error
+                    self._given_up[source] = error
                 failures.append(error)
         raise _none_served(blob, failures)
 
@@ -178,7 +177,8 @@ class Fetcher:
                 self._stop.wait(wait)
                 continue
             if part.sha256 == blob.sha256:
-                self._tally.served(source.name)
+                for origin in sorted(part.origins - {EARLIER_RUN}):
+                    self._tally.served(origin)
                 return
             got, only_source = part.sha256, part.origins == {source.name}
             part.set_aside()
@@ -188,15 +188,17 @@ class Fetcher:
     def _check_wanted(self, source: AnySource) -> None:
         if self._stop.is_set():
             raise _Stopped
-        if source.name in self._given_up:
-            raise self._given_up[source.name]
+        if source in self._given_up:
+            raise self._given_up[source]
 
     def _receive(self, source: AnySource, blob: Blob, part: Part) -> None:
         """Bring a part to its full length."""
-        if part.complete:
-            return
         if isinstance(source, SwarmSource):
-            part.adopt(source.take(blob, self._model, self._stop), source.name)
+            if not part.complete:
+                part.adopt(source.take(blob, self._model, self._stop), source.name)
+            return
+        self._take_over(blob, part)
+        if part.complete:
             return
         pace = Pace(self._patience)
         with contextlib.closing(source.open(blob, part.length)) as body:
@@ -214,6 +216,17 @@ class Fetcher:
                     raise Retryable(_cut_off(source, blob, f"sends only {rate:.0f} bytes per second (min_rate)"))
                 if self._stop.is_set():
                     raise _Stopped
+
+    def _take_over(self, blob: Blob, part: Part) -> None:
+        """Go on where a torrent that failed has stopped, so that no file needs room twice."""
+        swarms = [source for source in self._sources if isinstance(source, SwarmSource)]
+        # two torrents of one lock share what they have brought
+        if not all(swarm.failed or swarm in self._given_up for swarm in swarms):
+            return
+        for swarm in swarms:
+            beginning = swarm.leave(blob, self._model)
+            if beginning is not None:
+                part.adopt_longer(beginning, swarm.name)
 
     def _wrong_bytes(self, source: AnySource, blob: Blob, got: str) -> StoreError:
         kept = self._model.quarantine

@@ -28,11 +28,11 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.transport 
     WORTH_ANOTHER_TRY,
     OriginKeepingRedirects,
     Retryable,
-    asked_wait,
     authorize,
     check_address,
     class_of_status,
     describe_break,
+    describe_refusal,
 )
 
 _USER_AGENT = "inferops.serving model_lock"
@@ -180,9 +180,7 @@ class HubApi:
 
     def _refusal(self, url: str, answer: urllib.error.HTTPError) -> Exception:
         error_class = class_of_status(answer.code)
-        wait = asked_wait(answer.headers)
-        said = f"{url} answered {answer.code} {answer.reason}"
-        said += "." if wait is None else f" and asks to wait {wait:.0f} s."
+        said, wait = describe_refusal(url, answer)
         remedy = "Look at the Hub and run again; the lock is as it was."
         if error_class == "auth":
             remedy = "There is no such repository, or it wants an access token: put one in a file (token_file)."

@@ -11,13 +11,17 @@ client learns the proved digest of the small ones as well, and its cache gets th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import ModelDir
-from ansible_collections.inferops.serving.plugins.module_utils._store.lock import LockedFile, ModelLock, parse_lock
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
+from ansible_collections.inferops.serving.plugins.module_utils._store.lock import (
+    LockedFile,
+    ModelLock,
+    git_sha1,
+    parse_lock,
+)
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,10 @@ def _mirrored(lock: ModelLock) -> MirroredModel:
 def _tree_entry(file: LockedFile) -> dict[str, t.Any]:
     # The pointer is what git holds in place of a large file; its form is fixed, so its size and object id follow.
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n".encode()
-    git_object = b"blob %d\0" % len(pointer) + pointer
     return {
         "type": "file",
         "path": file.path,
         "size": file.size,
-        "oid": hashlib.sha1(git_object).hexdigest(),
+        "oid": git_sha1(pointer),
         "lfs": {"oid": file.sha256, "size": file.size, "pointerSize": len(pointer)},
     }

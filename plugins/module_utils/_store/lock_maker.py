@@ -20,6 +20,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.errors imp
 from ansible_collections.inferops.serving.plugins.module_utils._store.hub_api import HubApi
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import (
     FORMAT,
+    git_sha1,
     is_commit,
     is_number,
     is_repo,
@@ -290,11 +291,6 @@ class _Maker:
             source=self._hub.name,
             problems=problems,
         )
-
-
-def git_sha1(content: bytes) -> str:
-    """The id that git gives to a file with that content."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _entry(file: _TreeFile, contents: t.Mapping[str, bytes]) -> dict[str, t.Any]:

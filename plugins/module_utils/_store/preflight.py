@@ -82,7 +82,7 @@ def check(model: ModelDir, lock: ModelLock, space: Space) -> None:
 
 
 def _staged(model: ModelDir) -> int:
-    """Bytes on disk of what a torrent has brought: it becomes blobs, or is removed before the first byte."""
+    """Bytes on disk of what a torrent has brought: it becomes blobs, or makes room for the same files."""
     files = (os.path.join(folder, name) for folder, _folders, names in os.walk(model.swarm) for name in names)
     return sum(os.lstat(file).st_blocks * 512 for file in files)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from ansible_collections.inferops.serving.plugins.module_utils._store import garbage, preflight, proofs
 from ansible_collections.inferops.serving.plugins.module_utils._store.blobs import quarantine
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import AnySource, Fetcher, Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import Holding, sole_writer
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import (
     ModelDir,
@@ -34,13 +33,11 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot i
 )
 from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, write_stamp
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, survey
-from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import Swarming, SwarmSource
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
-from ansible_collections.inferops.serving.plugins.module_utils._store.transport import (
-    HubSource,
-    PathSource,
-    check_address,
-)
+
+if t.TYPE_CHECKING:
+    from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
+    from ansible_collections.inferops.serving.plugins.module_utils._store.sources import AnySource
 
 
 @dataclass(frozen=True)
@@ -130,6 +127,10 @@ class ModelStore:
         if found.complete:
             proofs.record(self._store, self._model, found)
             return False
+        # not at the top: who only looks or verifies would spend a third of the start on http, ssl and email
+        from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Fetcher
+        from ansible_collections.inferops.serving.plugins.module_utils._store.swarm import SwarmSource
+
         make_directory(self._store)
         with self._writing() as holding, space_needed(self._store, "the model was stored"):
             # A sample's bad file has a stamp that vouches for it; the second look is to read it again.
@@ -223,59 +224,3 @@ class ModelStore:
         self.space = preflight.measure(self._model, self._lock, found, self._policy.reserve_bytes)
         if found.wanted or not found.published:
             preflight.check(self._model, self._lock, self.space)
-
-
-def open_sources(
-    entries: t.Sequence[t.Mapping[str, t.Any]],
-    lock: ModelLock,
-    token: str | None,
-    stall_timeout: float,
-    tally: Tally,
-) -> list[AnySource]:
-    """The sources of a run, in the operator's order.
-
-    :param entries: each ``{type: hub, url}``, ``{type: path, path}`` or ``{type: torrent, url}``, the last one with
-        the fields of :class:`Swarming` where they are not the default.
-    :raises StoreError: class ``auth`` when an address holds credentials.
-    :raises ValueError: an address is not http or https.
-    """
-    sources: list[AnySource] = []
-    for entry in entries:
-        if entry["type"] == "path":
-            sources.append(PathSource(entry["path"], lock))
-            continue
-        check_address(entry["url"])
-        if entry["type"] == "hub":
-            sources.append(HubSource(entry["url"], lock, token, stall_timeout, tally))
-            continue
-        own = {name: entry[name] for name in ("ports", "upload_limit", "seed_seconds") if entry.get(name) is not None}
-        sources.append(SwarmSource(entry["url"], lock, Swarming(**own), stall_timeout, tally))
-    return sources
-
-
-def read_token(token: str | None, path: str | None) -> str | None:
-    """The access token, given itself or by a file that holds it; None for neither.
-
-    :raises StoreError: class ``auth``; the message never holds what the file holds.
-    """
-    if path is None:
-        return _checked(token, "The access token is not one word.", "Look at what gives it.") if token else None
-    try:
-        with open(path, encoding="ascii") as stream:
-            token = stream.read().strip()
-    except (OSError, ValueError) as error:
-        # A decoding error would quote the file, so only its kind is told.
-        reason = error.strerror if isinstance(error, OSError) else "it is not plain text"
-        raise StoreError(
-            "auth",
-            f"The token file {path} could not be read: {reason}.",
-            "Write the token into it, readable by the user that fetches.",
-        ) from None
-    said = f"The token file {path} does not hold one token on one line."
-    return _checked(token, said, "Write the token, and nothing else, into it.")
-
-
-def _checked(token: str, said: str, remedy: str) -> str:
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise StoreError("auth", said, remedy)
-    return token

@@ -46,6 +46,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.transport 
     check_address,
     class_of_status,
     describe_break,
+    describe_refusal,
 )
 
 ARIA2 = "aria2c"
@@ -96,7 +97,9 @@ class SwarmSource:
     """
 
     def __init__(self, url: str, lock: ModelLock, swarming: Swarming, stall_timeout: float, tally: Tally) -> None:
-        self.name = url.rstrip("/")
+        self._url = url.rstrip("/")
+        # the mirror's files may be a source too
+        self.name = f"{self._url} (torrent)"
         self._lock = lock
         self._swarming = swarming
         self._stall_timeout = stall_timeout
@@ -111,7 +114,12 @@ class SwarmSource:
 
     @property
     def _address(self) -> str:
-        return f"{self.name}/torrents/{self._lock.digest}.torrent"
+        return f"{self._url}/torrents/{self._lock.digest}.torrent"
+
+    @property
+    def failed(self) -> bool:
+        """Whether the transfer did not bring everything."""
+        return self._failure is not None
 
     def take(self, blob: Blob, model: ModelDir, stop: threading.Event) -> str:
         """The path of a whole file, which is the caller's to move. The first call brings everything that is missing.
@@ -126,14 +134,28 @@ class SwarmSource:
                 raise self._failure
             if self._staging is None:
                 try:
-                    self._staging = self._bring(model, stop)
+                    self._bring(model, stop)
                 except StoreError as error:
                     self._failure = error
                     raise
-        path = self._staging.place(blob)
+            staging = t.cast("_Staging", self._staging)
+        path = staging.place(blob)
         if not _is_whole(path, blob):
             raise self._error("not_found", f"{self.locate(blob)} did not come.", file=blob.path)
         return path
+
+    def leave(self, blob: Blob, model: ModelDir) -> str | None:
+        """Free what a transfer that failed holds of a file, because another source brings it now.
+
+        :returns: the path of the file's beginning, up to the first piece that did not come, which is the caller's to
+            move; None when there is none.
+        """
+        with self._guard:
+            if self._staging is None:
+                # what an earlier run has left here, and this one could not take up
+                remove(model.swarm)
+                return None
+            return self._staging.cut(blob)
 
     def seed(self, model: ModelDir) -> None:
         """Let this host serve the others for a while, from the published revision.
@@ -153,7 +175,7 @@ class SwarmSource:
             command = seed_unit(unit, place, model, self._swarming)
             subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True)
 
-    def _bring(self, model: ModelDir, stop: threading.Event) -> _Staging:
+    def _bring(self, model: ModelDir, stop: threading.Event) -> None:
         """Have everything staged that a model's directory lacks."""
         aria2 = shutil.which(ARIA2)
         if aria2 is None:
@@ -183,10 +205,10 @@ class SwarmSource:
         with staging.alone() as descriptor:
             if descriptor is None:
                 raise self._error("locked", f"An aria2 of an earlier run still writes to {staging.folder}.")
+            self._staging = staging
             if not staging.holds(wanted):
                 self._fetch(aria2, staging, wanted, descriptor, stop)
         self._metainfo = data
-        return staging
 
     def _fetch_metainfo(self) -> bytes:
         request = urllib.request.Request(self._address, headers={"User-Agent": USER_AGENT})
@@ -194,13 +216,17 @@ class SwarmSource:
         self._tally.requested()
         try:
             with opener.open(request, timeout=self._stall_timeout) as response:
-                return bytes(response.read(_LARGEST_METAINFO))
+                data = bytes(response.read(_LARGEST_METAINFO))
+                # what is still to come of an answer that was not read to its end
+                if response.length and len(data) < _LARGEST_METAINFO:
+                    raise http.client.IncompleteRead(data, response.length)
+                return data
         except urllib.error.HTTPError as answer:
             with answer:
-                said = f"{self._address} answered {answer.code} {answer.reason}."
+                said, wait = describe_refusal(self._address, answer)
                 remedy = "Check the source's address, and that the mirror has sglang_mirror_torrent and this lock."
                 error = self._error(class_of_status(answer.code), said, remedy, status=answer.code)
-                raise (Retryable(error) if answer.code in WORTH_ANOTHER_TRY else error) from answer
+                raise (Retryable(error, wait) if answer.code in WORTH_ANOTHER_TRY else error) from answer
         except (OSError, http.client.HTTPException) as broken:
             detail, may_pass = describe_break(broken, self._stall_timeout)
             error = self._error("network", f"{self._address} could not be read: {detail}.")
@@ -232,6 +258,8 @@ class SwarmSource:
                 self._tally.fetched(max(0, staging.allocated(blob) - before[blob]))
         if stalled:
             raise self._error("network", f"{self._address} {stalled}.")
+        if child.returncode != 0:
+            staging.distrust()
         if child.returncode == _EXIT_NO_SPACE:
             raise self._error("no_space", f"The file system of {staging.folder} became full.", "Free some space.")
         if child.returncode != 0:
@@ -254,6 +282,8 @@ class SwarmSource:
             "--seed-time=0",
             "--file-allocation=none",
             "--auto-save-interval=1",
+            # a silent web seed is asked again before the swarm counts as dead
+            f"--timeout={max(1, min(60, int(self._stall_timeout / 3)))}",
             "--max-tries=0",
             "--retry-wait=1",
             "--stream-piece-selector=random",
@@ -290,6 +320,7 @@ class _Staging:
         self._control = self._files + ".aria2"
         self._torrent = os.path.join(self.folder, "torrent")
         self._done = os.path.join(self.folder, _DONE)
+        self._good: bytes | None = None
         make_directory(self.folder)
         for name in os.listdir(model.swarm):
             if name != info_hash:
@@ -351,17 +382,41 @@ class _Staging:
         replace_text(self._done, "")
         remove(self._control)
 
+    def distrust(self) -> None:
+        """Let the next aria2 read what is here: a record written to a full disk is damaged, and aria2 stops at it."""
+        remove(self._control)
+
     def proved_pieces(self) -> int:
-        """How many pieces aria2 has found good, by its record: a header, then one bit for each piece."""
+        """How many pieces aria2 has found good."""
+        return bin(int.from_bytes(self._good_pieces(), "big")).count("1")
+
+    def cut(self, blob: Blob) -> str | None:
+        """Shorten a file to the good pieces that it begins with. None when it begins with none: it is removed."""
+        if self._good is None:
+            # the record would speak of files that are moved away from now on
+            self._good = self._good_pieces()
+            remove(self._control)
+            remove(self._done)
+        place = self.place(blob)
+        length = torrent.good_beginning(self._lock, blob, self._good)
+        status = file_status(place)
+        if status is None or not is_regular(status) or not 0 < length <= status.st_size:
+            remove(place)
+            return None
+        os.truncate(place, length)
+        return place
+
+    def _good_pieces(self) -> bytes:
+        """The record of aria2: after a header, one bit for each piece. Empty when there is none."""
         try:
             with open(self._control, "rb") as stream:
                 record = stream.read()
         except FileNotFoundError:
-            return 0
+            return b""
         # version 2 bytes, extension 4, length of the info hash 4 and itself, piece length 4, total 8, uploaded 8
         start = 10 + int.from_bytes(record[6:10], "big") + 20
         size = int.from_bytes(record[start : start + 4], "big")
-        return bin(int.from_bytes(record[start + 4 : start + 4 + size], "big")).count("1")
+        return record[start + 4 : start + 4 + size]
 
 
 def seed_unit(unit: str, metainfo: str, model: ModelDir, swarming: Swarming) -> list[str]:
@@ -386,8 +441,15 @@ def seed_unit(unit: str, metainfo: str, model: ModelDir, swarming: Swarming) -> 
         "ProtectKernelTunables": "yes",
         "ProtectKernelModules": "yes",
         "ProtectControlGroups": "yes",
+        "ProtectKernelLogs": "yes",
+        "ProtectClock": "yes",
+        "ProtectHostname": "yes",
         "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+        "RestrictNamespaces": "yes",
+        "RestrictRealtime": "yes",
+        "LockPersonality": "yes",
         "MemoryDenyWriteExecute": "yes",
+        "SystemCallArchitectures": "native",
     }
     options = [f"--property={name}={value}" for name, value in properties.items()]
     return [

@@ -12,15 +12,9 @@ import time
 import typing as t
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import rfc3339
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import (
-    ModelStore,
-    Policy,
-    open_sources,
-    read_token,
-)
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey
 
 _DAY = 86400.0
@@ -44,10 +38,7 @@ class Task:
 
     def is_done(self) -> bool:
         """Whether nothing is to be fetched, read or published, as far as can be told without reading a file."""
-        if self._params["verify"] != "stamp":
-            return False
-        found = ModelStore(self._params["store"], self.lock, _policy(self._params)).look(stat_only=True)
-        return found.complete and not found.suspect
+        return self._params["verify"] == "stamp" and self.store.look(stat_only=True).complete
 
     def run(self) -> Result:
         """Reach the state, or predict it. The result says whether that ``failed``."""
@@ -85,6 +76,10 @@ class Task:
             return False
         if params["state"] == "absent":
             return store.make_absent(self._check_mode)
+        # not at the top, as in store.py
+        from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
+        from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources, read_token
+
         token = None if self._check_mode else read_token(params["token"], params["token_file"])
         if token:
             self._hide(token)

@@ -110,7 +110,7 @@ def piece_length(total: int) -> int:
 
 def info_hash(lock: ModelLock, pieces: bytes) -> str:
     """What trackers and peers call the torrent, in hex."""
-    return hashlib.sha1(encode(_info(lock, pieces))).hexdigest()
+    return hashlib.sha1(encode(_info(lock, pieces)), usedforsecurity=False).hexdigest()
 
 
 def metainfo(lock: ModelLock, said: Metainfo) -> bytes:
@@ -143,6 +143,22 @@ def read_metainfo(lock: ModelLock, data: bytes) -> Metainfo:
     return said
 
 
+def good_beginning(lock: ModelLock, blob: Blob, good: bytes) -> int:
+    """How many bytes from the start of a file on are in good pieces.
+
+    :param blob: one of :func:`shared_files`, or an empty one.
+    :param good: a bit for each piece, the first piece in the highest bit of the first byte. Pieces that are left out
+        are not good.
+    """
+    blobs = shared_files(lock)
+    length = piece_length(sum(each.size for each in blobs))
+    start = sum(each.size for each in blobs if each.path < blob.path)
+    number = start // length
+    while number < 8 * len(good) and good[number // 8] >> (7 - number % 8) & 1:
+        number += 1
+    return max(0, min(blob.size, number * length - start))
+
+
 def hash_pieces(model: ModelDir, lock: ModelLock, workers: int) -> bytes:
     """Read a store's blobs and hash every piece.
 
@@ -162,7 +178,7 @@ def hash_pieces(model: ModelDir, lock: ModelLock, workers: int) -> bytes:
     length = piece_length(sum(blob.size for blob in blobs))
 
     def hash_piece(number: int) -> bytes:
-        return hashlib.sha1(_read(model, blobs, number * length, length)).digest()
+        return hashlib.sha1(_read(model, blobs, number * length, length), usedforsecurity=False).digest()
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         return b"".join(pool.map(hash_piece, range(_piece_count(lock))))

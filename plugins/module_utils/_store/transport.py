@@ -21,7 +21,7 @@ import urllib.parse
 import urllib.request
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import ErrorClass, StoreError
-from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir, is_regular
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import Blob, ModelLock
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
@@ -136,9 +136,7 @@ class HubSource:
         """What an answer of 400 or more means."""
         if answer.code == 416 and offset:
             return RangeRefused()
-        wait = asked_wait(answer.headers)
-        said = f"{self.locate(blob)} answered {answer.code} {answer.reason}"
-        said += "." if wait is None else f" and asks to wait {wait:.0f} s."
+        said, wait = describe_refusal(self.locate(blob), answer)
         error_class = class_of_status(answer.code)
         remedy = "Look at the source; what has been fetched is kept and the next run goes on from there."
         if error_class == "auth":
@@ -255,6 +253,13 @@ def class_of_status(status: int) -> ErrorClass:
     return "rate_limited" if status == 429 else "network"
 
 
+def describe_refusal(url: str, answer: urllib.error.HTTPError) -> tuple[str, float | None]:
+    """What a server answered instead of a file, in a sentence, and the seconds that it asks to wait."""
+    wait = asked_wait(answer.headers)
+    asked = "" if wait is None else f" and asks to wait {wait:.0f} s"
+    return f"{url} answered {answer.code} {answer.reason}{asked}.", wait
+
+
 def describe_break(error: Exception, timeout: float) -> tuple[str, bool]:
     """What broke a connection, in words, and whether it may pass."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -309,15 +314,17 @@ class PathSource:
     def open(self, blob: Blob, offset: int) -> Body:
         path = self.locate(blob)
         try:
-            stream = open(path, "rb", buffering=0)  # noqa: SIM115  (the body owns it)
+            # A pipe without a writer would hold up an ordinary open for ever.
+            stream = open(path, "rb", buffering=0, opener=_open_at_once)  # noqa: SIM115  (the body owns it)
+            status = os.fstat(stream.fileno())
         except OSError as error:
             raise self._unreadable(blob, error) from error
-        size = os.fstat(stream.fileno()).st_size
-        if size != blob.size:
+        if not is_regular(status) or status.st_size != blob.size:
             stream.close()
+            found = f"has {status.st_size} bytes" if is_regular(status) else "is no plain file"
             raise StoreError(
                 "corrupt_source",
-                f"{path} has {size} bytes; the lock says {blob.size}.",
+                f"{path} {found}; the lock says {blob.size} bytes.",
                 "Copy the file there again, or use another source.",
                 file=blob.path,
                 source=self.name,
@@ -338,6 +345,10 @@ class PathSource:
             file=blob.path,
             source=self.name,
         )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class _PathBody:

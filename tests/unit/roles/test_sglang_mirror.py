@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy
 
 from tests.engine.loopback import free_port
 from tests.unit.plugins.module_utils._store import store_kit as kit

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, Verify
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
@@ -104,3 +106,14 @@ class Subject:
 @pytest.fixture
 def subject(tmp_path: Path, hub: kit.Hub) -> Subject:
     return Subject(tmp_path / "store", hub)
+
+
+@pytest.fixture
+def small_disk(subject: Subject) -> t.Iterator[Path]:
+    """The store is a file system of 4 MiB."""
+    subject.root.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(subject.root)], check=True)
+    try:
+        yield subject.root
+    finally:
+        subprocess.run(["umount", str(subject.root)], check=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.server
+import os
 import re
 import socket
 import struct
@@ -86,6 +87,13 @@ def wait_until(condition: t.Callable[[], bool], seconds: float = 30.0) -> None:
         if time.monotonic() > deadline:
             raise AssertionError("what the test waits for did not happen")
         time.sleep(0.005)
+
+
+def fill(disk: Path, leave: int) -> None:
+    """Take space until so many bytes are free."""
+    with (disk / "ballast").open("wb") as ballast:
+        free = os.statvfs(disk)
+        os.posix_fallocate(ballast.fileno(), 0, max(1, free.f_bavail * free.f_frsize - leave))
 
 
 @dataclass

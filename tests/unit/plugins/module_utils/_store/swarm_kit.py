@@ -14,7 +14,8 @@ from ansible_collections.inferops.serving.plugins.module_utils._store import tor
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import ModelDir
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy, open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources
+from ansible_collections.inferops.serving.plugins.module_utils._store.store import ModelStore, Policy
 
 from tests.engine.loopback import free_port, tracker
 from tests.unit.plugins.module_utils._store import store_kit as kit
@@ -35,6 +36,11 @@ class Site:
     def address(self) -> str:
         """The path of the torrent on the mirror."""
         return f"/torrents/{parse_lock(self.document).digest}.torrent"
+
+    @property
+    def name(self) -> str:
+        """What the torrent is called as a source."""
+        return f"{self.hub.url} (torrent)"
 
     def offer(self, data: bytes) -> None:
         """Serve this as the torrent."""

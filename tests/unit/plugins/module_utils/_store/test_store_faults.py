@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
-import os
 import socket
 import subprocess
 import threading
@@ -19,7 +18,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.fetch import Pace, Patience
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import parse_lock
-from ansible_collections.inferops.serving.plugins.module_utils._store.store import open_sources, read_token
+from ansible_collections.inferops.serving.plugins.module_utils._store.sources import open_sources, read_token
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
 from tests.unit.plugins.module_utils._store import store_kit as kit
@@ -467,26 +466,8 @@ def test_a_token_is_read_without_its_newline(tmp_path: Path) -> None:
         read_token(None, str(tmp_path / "none"))
 
 
-@pytest.fixture
-def small_disk(subject: Subject) -> t.Iterator[Path]:
-    """The store is a file system of 4 MiB."""
-    subject.root.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(subject.root)], check=True)
-    try:
-        yield subject.root
-    finally:
-        subprocess.run(["umount", str(subject.root)], check=True)
-
-
-def fill(disk: Path, leave: int) -> None:
-    """Take space until so many bytes are free."""
-    with (disk / "ballast").open("wb") as ballast:
-        free = os.statvfs(disk)
-        os.posix_fallocate(ballast.fileno(), 0, max(1, free.f_bavail * free.f_frsize - leave))
-
-
 def test_too_little_space_is_found_before_the_first_byte(subject: Subject, small_disk: Path) -> None:
-    fill(small_disk, 800_000)
+    kit.fill(small_disk, 800_000)
     before = kit.listing(small_disk)
     with pytest.raises(StoreError) as predicted:
         subject.open().check_present()
@@ -532,7 +513,7 @@ def test_a_store_that_cannot_be_written_to_is_found_before_the_first_byte(subjec
 
 
 def test_a_disk_that_fills_up_keeps_what_came_and_goes_on_later(subject: Subject, small_disk: Path) -> None:
-    subject.hub.misbehave(kit.SHARD, kit.first(lambda: fill(small_disk, 300_000)))
+    subject.hub.misbehave(kit.SHARD, kit.first(lambda: kit.fill(small_disk, 300_000)))
     store = subject.open(workers=1)
     with pytest.raises(StoreError) as failure:
         subject.present(store=store)

@@ -49,8 +49,8 @@ def assert_whole(store: Path) -> None:
 
 def aria2_of(folder: Path) -> list[str]:
     """The running aria2 processes that write below a folder."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if line.split("/")[-1].startswith(swarm.ARIA2) or str(folder) in line]
+    listed = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if swarm.ARIA2 in line and str(folder) in line]
 
 
 def test_three_hosts_at_once(site: swarm_kit.Site) -> None:
@@ -68,7 +68,7 @@ def test_three_hosts_at_once(site: swarm_kit.Site) -> None:
     for store in stores:
         assert_whole(store)
         tally = models[store].tally
-        assert (tally.served_by, tally.quarantined) == ([site.hub.url], [])
+        assert (tally.served_by, tally.quarantined) == ([site.name], [])
         assert tally.bytes_hashed == UNIQUE, "proved by reading, once"
         assert tally.requests == 1
 
@@ -122,14 +122,154 @@ def test_a_mirror_that_lies_in_torrent_and_seed_is_found_out(site: swarm_kit.Sit
 
 
 def test_a_corrupt_web_seed_is_left_for_the_next_source(site: swarm_kit.Site) -> None:
-    """aria2 itself finds the bad piece and would ask for it for ever."""
+    """aria2 itself finds the bad piece and would ask for it for ever. What it has brought before counts, and gives way
+    file by file: this disk has room for the model once."""
+    store = site.root / "host"
+    store.mkdir()
     site.hub.files[kit.SHARD] = FILES[kit.SHARD][:-1] + b"x"
-    with kit.running(FILES) as good:
-        hub = {"type": "hub", "url": good.url}
-        model = site.present(site.root / "host", site.source(), hub, stall_timeout=3)
-        assert model.tally.served_by == [good.url]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2400k", "tmpfs", str(store)], check=True)
+    try:
+        with kit.running(FILES) as good:
+            hub = {"type": "hub", "url": good.url}
+            model = site.present(store, site.source(), hub, stall_timeout=3)
+            assert sorted(model.tally.served_by) == sorted([site.name, good.url])
+            assert [asked.path for asked in good.asked if asked.path.startswith("model-")] == [kit.SHARD]
+            assert good.sent() < 256 << 10, "of the last piece, which is bad"
+        assert_whole(store)
+        assert aria2_of(store) == []
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
+
+
+def test_what_an_earlier_run_has_staged_gives_way_too(site: swarm_kit.Site) -> None:
+    """The mirror has no torrent any more."""
+    store = site.root / "host"
+    site.hub.misbehave(kit.SHARD, *[kit.flipped] * 200)
+    with pytest.raises(StoreError):
+        site.present(store, site.source(), stall_timeout=1.5)
+    staged = store / "models--org--model/.torrent"
+    assert any(staged.rglob("*.safetensors"))
+    del site.hub.files[site.address]
+    site.hub.faults.clear()
+    seen = []
+    site.hub.misbehave(kit.SHARD, kit.first(lambda: seen.append(staged.exists())))
+    site.present(store, site.source(), {"type": "hub", "url": site.hub.url})
+    assert seen == [False]
+    assert_whole(store)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [kit.flipped, kit.zeroed],
+        [kit.closed_after(300_000), kit.reset_after(300_000), kit.status(503)],
+        ["silence"],
+    ],
+    ids=["wrong bytes", "breaks", "silence"],
+)
+def test_a_web_seed_that_fails_for_a_while_is_borne(site: swarm_kit.Site, faults: list[t.Any]) -> None:
+    """aria2 asks again for the pieces that did not come, or came wrong."""
+    release = threading.Event()
+    faults = [kit.held_after(100_000, release) if fault == "silence" else fault for fault in faults]
+    site.hub.misbehave(kit.SHARD, *faults)
+    try:
+        model = site.present(site.root / "host", site.source(), stall_timeout=6)
+    finally:
+        release.set()
+    assert site.hub.faults[kit.SHARD] == []
+    assert (model.tally.served_by, model.tally.quarantined) == ([site.name], [])
     assert_whole(site.root / "host")
-    assert aria2_of(site.root / "host") == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [kit.status(401), kit.status(404), kit.status(429), kit.reset_after(0), kit.range_shifted, kit.shortened],
+    ids=["401", "404", "429", "gone", "wrong offset", "shorter file"],
+)
+def test_a_web_seed_that_fails_for_good_is_no_success(site: swarm_kit.Site, fault: kit.Fault) -> None:
+    """What was published before stays; no other host has the files."""
+    store = site.root / "host"
+    document, before = site.document, {**FILES, kit.SHARD: kit.safetensors("before", 1000)}
+    with kit.running(before, revision="e" * 40) as hub:
+        site.document = kit.lock_of(before, "e" * 40)
+        site.present(store, {"type": "hub", "url": hub.url})
+    site.document = document
+    site.hub.misbehave(kit.SHARD, *[fault] * 200)
+    with pytest.raises(StoreError) as failure:
+        site.present(store, site.source(), stall_timeout=1.5)
+    assert failure.value.error_class == "network"
+    assert site.hub.url in str(failure.value)
+    current = store / "models--org--model/current"
+    assert {path: (current / path).read_bytes() for path in before} == before
+    assert aria2_of(store) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "error_class"),
+    [
+        (kit.status(401), "auth"),
+        (kit.status(429, Retry_After="0"), "rate_limited"),
+        (kit.status(503), "network"),
+        (kit.closed_after(0), "network"),
+        (kit.closed_after(100), "network"),
+        (kit.flipped, "corrupt_source"),
+        (kit.shortened, "corrupt_source"),
+        (lambda answer: answer.body(answer.start(b"<html>Sign in</html>")), "corrupt_source"),
+    ],
+)
+def test_a_torrent_that_does_not_come_has_its_class(
+    site: swarm_kit.Site, monkeypatch: pytest.MonkeyPatch, fault: kit.Fault, error_class: str
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    site.hub.misbehave(site.address, *[fault] * 50)
+    with pytest.raises(StoreError) as failure:
+        site.present(site.root / "host", site.source())
+    assert failure.value.error_class == error_class
+    assert not (site.root / "host/models--org--model/current").exists()
+    site.present(site.root / "host", site.source(), {"type": "hub", "url": site.hub.url})
+    assert_whole(site.root / "host")  # the mirror's files are another source than its torrent
+
+
+def test_the_torrent_of_another_lock_is_refused(site: swarm_kit.Site) -> None:
+    lock = parse_lock(kit.lock_of(FILES, "f" * 40))
+    site.offer(torrent.metainfo(lock, site.said))
+    with pytest.raises(StoreError, match="are not those that follow from the lock") as failure:
+        site.present(site.root / "host", site.source())
+    assert failure.value.error_class == "corrupt_source"
+
+
+def test_a_mirror_that_is_gone(site: swarm_kit.Site) -> None:
+    source = site.source(url=f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(StoreError) as failure:
+        site.present(site.root / "host", source)
+    assert failure.value.error_class == "network"
+    model = site.present(site.root / "host", source, {"type": "hub", "url": site.hub.url})
+    assert model.tally.served_by == [site.hub.url]
+    assert_whole(site.root / "host")
+
+
+def test_without_the_tracker_the_web_seed_is_enough(site: swarm_kit.Site) -> None:
+    away = torrent.Metainfo(f"http://127.0.0.1:{free_port()}/announce", site.said.web_seed, site.said.pieces)
+    site.offer(torrent.metainfo(parse_lock(site.document), away))
+    site.present(site.root / "host", site.source())
+    assert_whole(site.root / "host")
+
+
+def test_a_disk_that_fills_up_under_a_torrent(site: swarm_kit.Site) -> None:
+    store = site.root / "host"
+    store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(store)], check=True)
+    try:
+        site.hub.misbehave(kit.SHARD, kit.first(lambda: kit.fill(store, 200_000)))
+        with pytest.raises(StoreError) as failure:
+            site.present(store, site.source())
+        assert failure.value.error_class == "no_space"
+        assert not (store / "models--org--model/current").exists()
+        (store / "ballast").unlink()
+        site.present(store, site.source())
+        assert_whole(store)
+    finally:
+        subprocess.run(["umount", str(store)], check=True)
 
 
 @pytest.mark.parametrize("change", ["a path upwards", "more web seeds"])

@@ -87,6 +87,20 @@ def test_piece_length(total: int, length: int) -> None:
     assert torrent.piece_length(total) == length
 
 
+def test_the_good_beginning_of_a_file() -> None:
+    lock = parse_lock(kit.lock_of(FILES))
+    length = torrent.piece_length(0)
+    start = 0
+    for blob in torrent.shared_files(lock):
+        pieces = range(start // length, (start + blob.size - 1) // length + 1)
+        assert torrent.good_beginning(lock, blob, b"\xff") == blob.size
+        assert torrent.good_beginning(lock, blob, b"") == 0
+        for bad in pieces:
+            good = (0xFF & ~(1 << (7 - bad))).to_bytes(1, "big")
+            assert torrent.good_beginning(lock, blob, good) == max(0, bad * length - start)
+        start += blob.size
+
+
 def test_a_store_without_a_file_makes_no_torrent(model: ModelDir) -> None:
     blob = torrent.shared_files(LOCK)[0]
     Path(model.blob(blob.sha256)).unlink()
