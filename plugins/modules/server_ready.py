@@ -67,6 +67,12 @@ options:
     description: Tokens to generate.
     type: int
     default: 64
+  secret_args_file:
+    description:
+      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request, and is
+        part of no result.
+    type: path
+    version_added: 0.2.0
   slice:
     description:
       - Seconds after which to come back although the server is not ready. Used by the action plugin, which calls again
@@ -143,8 +149,10 @@ journal:
   elements: str
 """
 
+import json
 import time
 import typing as t
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._server.gate import READY, Gate, GateError, Wanted
@@ -163,6 +171,8 @@ def main() -> None:
             "accept_length_min": {"type": "float"},
             "prompt": {"type": "str", "default": "Once upon a time"},
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
+            # the name of a file is no secret
+            "secret_args_file": {"type": "path", "no_log": False},
             "slice": {"type": "float"},
             "waited": {"type": "float", "default": 0.0},
             "invocation": {"type": "str"},
@@ -177,7 +187,8 @@ def main() -> None:
         _status, out, _err = module.run_command(command, check_rc=False)
         return str(out)
 
-    machine = Machine(run, params["unit"], params["url"], params["health_timeout"])
+    api_key = _api_key(module)
+    machine = Machine(run, params["unit"], params["url"], params["health_timeout"], api_key=api_key)
     wanted = Wanted(
         served_model_name=params["served_model_name"],
         speculative=params["speculative"],
@@ -201,6 +212,21 @@ def main() -> None:
             module.exit_json(**result)
         module.fail_json(msg=_message(params["unit"], exc), **result)
     module.exit_json(unit_state=gate.unit, invocation=gate.invocation, **result)
+
+
+def _api_key(module: AnsibleModule) -> str | None:
+    """The key that the server asks for; what the module returns is cleared of it."""
+    path = module.params["secret_args_file"]
+    # in check mode nothing may be there yet
+    if path is None or (module.check_mode and not Path(path).exists()):
+        return None
+    try:
+        key: str | None = json.loads(Path(path).read_text(encoding="utf-8")).get("api-key")
+    except (OSError, ValueError) as exc:
+        module.fail_json(msg=f"The API key cannot be read: {path}: {type(exc).__name__}")
+    if key:
+        module.no_log_values.add(key)
+    return key
 
 
 def _wait(gate: Gate, result: dict[str, t.Any], begin: float, params: dict[str, t.Any]) -> None:

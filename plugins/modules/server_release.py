@@ -21,7 +21,8 @@ attributes:
     description: Says what would change and writes nothing.
     support: full
   diff_mode:
-    description: Shows the unit, the command line word by word, and which names of the environment changed, no value.
+    description: Shows the unit, the command line word by word, and which names of the environment and of the
+      secret arguments changed, no value.
     support: full
   idempotent:
     description: Running it again changes nothing.
@@ -56,6 +57,12 @@ options:
       - The text of the environment file, which only root may read. It may hold secrets. Needed for V(staged); it may be
         empty.
     type: str
+  secret_args:
+    description:
+      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
+        It is C(secret_args.yaml) in the release. Empty where there are none.
+    type: str
+    default: ""
   plan:
     description: What is served, kept beside the unit, with the command line in C(argv). Needed for V(staged).
     type: dict
@@ -147,6 +154,7 @@ def main() -> None:
             "unit_text": {"type": "str"},
             # as one text: Ansible blanks out every occurrence of such a parameter, also of a value like "1"
             "environment": {"type": "str", "no_log": True},
+            "secret_args": {"type": "str", "default": "", "no_log": True},
             "plan": {"type": "dict"},
             "release": {"type": "int"},
             "action": {"type": "str", "choices": ["restart", "start", "enable"], "default": "restart"},
@@ -178,7 +186,7 @@ def main() -> None:
 def stage(module: AnsibleModule, releases: Releases, service: Service) -> dict[str, t.Any]:
     """Make a release if there is something new."""
     params = module.params
-    content = Content(params["unit_text"], params["environment"], params["plan"])
+    content = Content(params["unit_text"], params["environment"], params["plan"], params["secret_args"])
     current = releases.current
     before = releases.content(current) if current is not None else None
     same = before == content
