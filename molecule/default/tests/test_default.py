@@ -80,12 +80,16 @@ def test_the_models_are_published_whole(host: Any) -> None:
 
 
 def test_the_server_answers_those_who_have_the_key(host: Any) -> None:
-    command = f"curl --silent --max-time 20 {ASK}"
-    assert host.check_output(f"{command} --output /dev/null --write-out '%{{http_code}}'") == "401"
+    refused = host.run(f"python3 -c 'import urllib.request as r; r.urlopen(\"{ASK}\")'")
+    assert "HTTP Error 401" in refused.stderr
+    # the key comes from the host's own file: on a command line it would be in a journal
+    script = (
+        f'import json, urllib.request as r; key = json.load(open("{RELEASE}/secret_args.yaml"))["api-key"]; '
+        f'asked = r.Request("{ASK}", headers={{"Authorization": "Bearer " + key}}); '
+        "print(r.urlopen(asked).read().decode())"
+    )
     with host.sudo():
-        # the key comes from the host's own file: on a command line it would be in a journal
-        read = f"import json; print(json.load(open('{RELEASE}/secret_args.yaml'))['api-key'])"
-        answer = host.check_output(f'python3 -c "{read}" | sed "s/^/Authorization: Bearer /" | {command} --header @-')
+        answer = host.check_output(f"python3 -c '{script}'")
     assert json.loads(answer)["data"][0]["id"] == "100% of $HOME"
 
 
@@ -105,4 +109,6 @@ def test_the_key_is_in_one_file_of_root_and_nowhere_else(host: Any) -> None:
 
 def test_the_unit_exposes_little(host: Any) -> None:
     found = host.check_output(f"systemd-analyze security --no-pager {UNIT}")
-    assert float(re.search(r"Overall exposure level for \S+: ([\d.]+)", found)[1]) <= 2.5, found
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", found)
+    assert exposure, found
+    assert float(exposure[1]) <= 2.5, found
