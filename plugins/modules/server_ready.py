@@ -69,8 +69,8 @@ options:
     default: 64
   secret_args_file:
     description:
-      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request, and is
-        part of no result.
+      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request. No result
+        holds any of its values.
     type: path
     version_added: 0.2.0
   slice:
@@ -221,12 +221,12 @@ def _api_key(module: AnsibleModule) -> str | None:
     if path is None or (module.check_mode and not Path(path).exists()):
         return None
     try:
-        key: str | None = json.loads(Path(path).read_text(encoding="utf-8")).get("api-key")
+        secrets: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         module.fail_json(msg=f"The API key cannot be read: {path}: {type(exc).__name__}")
-    if key:
-        module.no_log_values.add(key)
-    return key
+    # the server may show any of them in its answers, its log or a traceback
+    module.no_log_values.update(secrets.values())
+    return secrets.get("api-key")
 
 
 def _wait(gate: Gate, result: dict[str, t.Any], begin: float, params: dict[str, t.Any]) -> None:
