@@ -69,8 +69,8 @@ options:
     default: 64
   secret_args_file:
     description:
-      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request. No result
-        holds any of its values.
+      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request.
+      - No result holds any of its values.
     type: path
     version_added: 0.2.0
   slice:
