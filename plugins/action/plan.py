@@ -13,7 +13,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.inferops.serving.plugins.module_utils._plan import report
 from ansible_collections.inferops.serving.plugins.module_utils._plan.fleet import FleetPlan, plan_fleet
-from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, plan_host
+from ansible_collections.inferops.serving.plugins.module_utils._plan.host import DEFAULTS, SECRETS, plan_host
 from ansible_collections.inferops.serving.plugins.module_utils._plan.places import Locate
 from ansible_collections.inferops.serving.plugins.module_utils._plan.plan_file import plan_text, saved_text, write_plan
 from ansible_collections.inferops.serving.plugins.plugin_utils._origin import origin
@@ -140,8 +140,16 @@ def _written(raw: t.Mapping[str, t.Any], variable: str, key: str | None) -> t.An
 
 
 def _first_value(fleet: FleetPlan, written: t.Mapping[str, t.Mapping[str, t.Any]]) -> t.Any:
-    """The operator's value that Ansible shows with its source line: that of the first stopping problem."""
+    """The operator's value that Ansible shows with its source line: that of the first stopping problem.
+
+    None where that line may hold a secret; the report names the place.
+    """
     problem = fleet.stopping[0]
+    if problem.finding.rule == "flag-holds-secret" or SECRETS in (
+        problem.finding.remedy.variable,
+        *problem.finding.keys,
+    ):
+        return None
     raw = written[problem.hosts[0]]
     for key in problem.finding.keys:
         variable, inner = (key, None) if key.startswith("sglang_") else ("sglang_server_args", key)

@@ -64,6 +64,14 @@ def server_argv(args: t.Any, version: t.Any) -> list[str]:
         raise AnsibleFilterError(f"{exc}.", obj=args) from None  # its text is in ours
 
 
+def server_config(args: t.Any) -> str:
+    """Texts for flags, as the file that SGLang reads with ``--config``."""
+    # values are secrets: no message may show them
+    if not isinstance(args, t.Mapping) or not all(isinstance(value, str) for value in args.values()):
+        raise AnsibleFilterError("The arguments of a configuration file are a mapping of flags to texts.")
+    return command_line.config_text({str(key): str(value) for key, value in args.items()})
+
+
 def parse_server_command(command: t.Any, version: t.Any) -> dict[str, t.Any]:
     """A command line or ExecStart as an inventory mapping."""
     if not isinstance(command, str):
@@ -116,6 +124,7 @@ class FilterModule:
         return {
             "parse_server_command": parse_server_command,
             "server_argv": server_argv,
+            "server_config": server_config,
             "server_report": server_report,
             "validated_server_args": validated_server_args,
         }

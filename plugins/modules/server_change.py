@@ -52,6 +52,11 @@ options:
   environment:
     description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
     type: str
+  secret_args:
+    description:
+      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
+    type: str
+    default: ""
   plan:
     description: What is served, kept beside the unit, with the command line in C(argv).
     type: dict

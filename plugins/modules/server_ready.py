@@ -67,6 +67,12 @@ options:
     description: Tokens to generate.
     type: int
     default: 64
+  secret_args_file:
+    description:
+      - A file on the host as SGLang takes it with C(--config), in JSON. Its C(api-key) goes with every request.
+      - No result holds any of its values.
+    type: path
+    version_added: 0.2.0
   slice:
     description:
       - Seconds after which to come back although the server is not ready. Used by the action plugin, which calls again
@@ -149,6 +155,7 @@ journal:
   elements: str
 """
 
+import json
 import time
 import typing as t
 from pathlib import Path
@@ -171,6 +178,8 @@ def main() -> None:
             "accept_length_min": {"type": "float"},
             "prompt": {"type": "str", "default": "Once upon a time"},
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
+            # the name of a file is no secret
+            "secret_args_file": {"type": "path", "no_log": False},
             "slice": {"type": "float"},
             "waited": {"type": "float", "default": 0.0},
             "invocation": {"type": "str"},
@@ -194,7 +203,8 @@ def main() -> None:
         _status, out, _err = module.run_command(command, check_rc=False)
         return str(out)
 
-    machine = Machine(run, params["unit"], params["url"], params["health_timeout"])
+    api_key = _api_key(module)
+    machine = Machine(run, params["unit"], params["url"], params["health_timeout"], api_key=api_key)
     wanted = Wanted(
         served_model_name=params["served_model_name"],
         speculative=params["speculative"],
@@ -218,6 +228,21 @@ def main() -> None:
             module.exit_json(**result)
         module.fail_json(msg=_message(params["unit"], exc), **result)
     module.exit_json(unit_state=gate.unit, invocation=gate.invocation, **result)
+
+
+def _api_key(module: AnsibleModule) -> str | None:
+    """The key that the server asks for; what the module returns is cleared of it."""
+    path = module.params["secret_args_file"]
+    # in check mode nothing may be there yet
+    if path is None or (module.check_mode and not Path(path).exists()):
+        return None
+    try:
+        secrets: dict[str, str] = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        module.fail_json(msg=f"The API key cannot be read: {path}: {type(exc).__name__}")
+    # the server may show any of them in its answers, its log or a traceback
+    module.no_log_values.update(secrets.values())
+    return secrets.get("api-key")
 
 
 def _wait(gate: Gate, result: dict[str, t.Any], begin: float, params: dict[str, t.Any]) -> None:

@@ -22,7 +22,8 @@ attributes:
     description: Says what would change and writes nothing.
     support: full
   diff_mode:
-    description: Shows the unit, the command line word by word, and which names of the environment changed, no value.
+    description: Shows the unit, the command line word by word, and which names of the environment and of the
+      secret arguments changed, no value.
     support: full
   idempotent:
     description: Running it again changes nothing.
@@ -75,6 +76,12 @@ options:
   environment:
     description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
     type: str
+  secret_args:
+    description:
+      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
+        It is C(secret_args.yaml) in the release. Empty where there are none.
+    type: str
+    default: ""
   plan:
     description: What is served, kept beside the unit, with the command line in C(argv).
     type: dict
@@ -336,7 +343,7 @@ class Step:
         """The content of a release to be, or the number of one that is there."""
         wanted = self.params["release"]
         if wanted is None:
-            return Content(*(self.params[key] for key in ("unit_text", "environment", "plan", "gate")))
+            return Content(*(self.params[key] for key in ("unit_text", "environment", "plan", "secret_args", "gate")))
         if wanted == "previous":
             number = self.releases.fallback(self.releases.current)
             if number is None:
@@ -450,6 +457,7 @@ def main() -> None:
             "unit_text": {"type": "str"},
             # as one text: Ansible blanks out every occurrence of such a parameter, also of a value like "1"
             "environment": {"type": "str", "no_log": True},
+            "secret_args": {"type": "str", "default": "", "no_log": True},
             "plan": {"type": "dict"},
             "gate": {"type": "dict", "default": {}},
             "release": {"type": "str"},

@@ -143,7 +143,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         engine = self.server.engine
         path = self.path.partition("?")[0]
-        if path in ("/health", "/health_generate"):
+        if not self._may_ask(path):
+            self._send_json({"error": "Unauthorized"}, 401)
+        elif path in ("/health", "/health_generate"):
             self._health()
         elif path == "/v1/models":
             self._send_json({"object": "list", "data": [_model_card(engine.name)]})
@@ -159,6 +161,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         engine = self.server.engine
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+        if not self._may_ask(self.path):
+            self._send_json({"error": "Unauthorized"}, 401)
+            return
         tokens = asked.get("max_completion_tokens") or asked.get("max_tokens") or 16
         if self.path == "/generate":
             tokens = asked.get("sampling_params", {}).get("max_new_tokens", 128)
@@ -183,6 +188,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(200, b"", "text/plain")
         else:
             self._send(503, b"", "text/plain")
+
+    def _may_ask(self, path: str) -> bool:
+        """Health and metrics are for everybody, all else for those with the API key, if there is one."""
+        key = self.server.engine.flags.api_key
+        return not key or path.startswith(("/health", "/metrics")) or self.headers["Authorization"] == f"Bearer {key}"
 
     def _send_json(self, document: t.Any, status: int = 200) -> None:
         self._send(status, json.dumps(document).encode(), "application/json")
@@ -243,13 +253,24 @@ def read_flags(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--model-path", "--model", required=True)
     parser.add_argument("--served-model-name")
+    parser.add_argument("--api-key")
     parser.add_argument("--enable-metrics", action="store_true")
     parser.add_argument("--decode-log-interval", type=int, default=40)
     parser.add_argument("--speculative-algorithm")
     parser.add_argument("--speculative-draft-model-path", "--speculative-draft-model")
     for number in ("num-steps", "eagle-topk", "num-draft-tokens"):
         parser.add_argument(f"--speculative-{number}", type=int)
-    return parser.parse_known_args(arguments)[0]
+    return parser.parse_known_args(with_config(arguments))[0]
+
+
+def with_config(arguments: list[str]) -> list[str]:
+    """The file behind --config as words in front of the others. SGLang takes YAML; here it is JSON of texts."""
+    if "--config" not in arguments:
+        return arguments
+    place = arguments.index("--config")
+    config = json.loads(Path(arguments[place + 1]).read_text())
+    words = [word for key, value in config.items() for word in (f"--{key}", value)]
+    return [*words, *arguments[:place], *arguments[place + 2 :]]
 
 
 def fail_later(seconds: float, code: int) -> None:

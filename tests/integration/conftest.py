@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving"))
 HOST = "it1"
 CANARY = "canary-4f1d-not-to-be-seen"
+API_KEY = "canary-9a7e-$HOME-%n-not-to-be-seen"
 
 
 class Run:
@@ -65,6 +66,7 @@ class Site:
         self.mirror = mirror
         self.inventory = folder / "inventory"
         self.url = "http://127.0.0.1:30399"
+        self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {API_KEY}"}
         (self.inventory / "group_vars").mkdir(parents=True)
         (self.inventory / "hosts.yml").write_text(hosts.inventory.read_text())
         variables = yaml.safe_load((ROOT / "inventories/demo/group_vars/all.yml").read_text())
@@ -74,6 +76,9 @@ class Site:
         variables["sglang_server_name"] = "it"
         variables["sglang_server_args"]["port"] = 30399
         variables["sglang_server_env"]["CANARY"] = CANARY
+        (folder / "api-key").write_text(API_KEY)
+        key = f"{{{{ lookup('ansible.builtin.file', '{folder}/api-key') }}}}"
+        variables["sglang_server_secret_args"] = {"api_key": key}
         self.variables = variables
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
 
@@ -111,7 +116,7 @@ class Site:
     def ask(self, path: str, body: Any = None) -> Any:
         """The server's JSON answer."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data, self.headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 

@@ -12,13 +12,15 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.engine import hub, models
-from tests.integration.conftest import CANARY, HOST, ROOT, Run, Site
+from tests.integration.conftest import API_KEY, CANARY, HOST, ROOT, Run, Site
 
 WORDS = 20
 TEXT = models.expected_continuation("a rack of", WORDS)
@@ -78,6 +80,30 @@ def test_a_secret_of_the_environment_is_nowhere_but_in_its_file(site: Site, told
     assert site.sudo("stat -c %a:%U /var/lib/sglang/it/releases/1/environment").strip() == "600:root"
     pid = site.sudo("systemctl show --property=MainPID --value sglang-it").strip()
     assert CANARY in site.sudo(f"cat /proc/{pid}/environ | tr \\\\0 \\\\n"), "the service itself has it"
+
+
+def test_the_api_key_is_asked_for_and_is_nowhere_but_in_its_file(site: Site, told: dict[str, Run]) -> None:
+    for headers in ({}, {"Authorization": "Bearer another"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(f"{site.url}/v1/models", headers=headers), timeout=60)
+        assert refused.value.code == 401
+    # without the part that a log may write in another way
+    key = API_KEY[:11]
+    assert key not in told["check"].output
+    assert key not in told["real"].output
+    journal = site.sudo("journalctl --no-pager")
+    assert key not in journal
+    assert "Uvicorn running" in journal, "the server's other lines are there"
+    assert key not in site.sudo("cat /proc/[0-9]*/cmdline | tr \\\\0 \\\\n")
+    assert key not in site.sudo("cat /proc/[0-9]*/environ | tr \\\\0 \\\\n")
+    root = site.hosts.root(HOST)
+    places = [
+        str(root / place) for place in ("etc", "var", "opt/sglang/locks", "opt/sglang/tools", "srv", "home", "root")
+    ]
+    places.append(str(site.inventory))
+    found = subprocess.run(["grep", "-rl", key, *places], capture_output=True, text=True, check=False)
+    assert found.stdout.split() == [str(root / "var/lib/sglang/it/releases/1/secret_args.yaml")]
+    assert site.sudo("stat -c %a:%U /var/lib/sglang/it/releases/1/secret_args.yaml").strip() == "600:root"
 
 
 def test_without_speculation_the_text_is_the_same(site: Site) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.command_line import config_text
 
 from tests.engine import wheelhouse
 from tests.integration.conftest import CACHE, ROOT
@@ -142,3 +143,30 @@ def test_the_planner_answers_as_the_real_server_does(engine: Path) -> None:
     assert sum(answer["ok"] for answer in answers) > LINES // 4
     found = [(answer["gpu"], differs(answer, verdict(answer, MODELS)), " ".join(answer["argv"])) for answer in answers]
     assert [row for row in found if row[1]] == []
+
+
+def test_a_secret_in_a_configuration_file_arrives_and_is_on_no_command_line(engine: Path, tmp_path: Path) -> None:
+    secrets = {"api_key": "canary-$HOME-%n-'\"\\ 1e3", "admin_api_key": "123", "ssl_keyfile_password": "true"}
+    config = tmp_path / "server.yaml"
+    config.write_text(config_text(secrets))
+    config.chmod(0o600)
+    words = ["--tp-size", "1", "--model-path", str(MODELS / "llama"), "--config", str(config)]
+    # what launch_server does first, in a process whose command line can be looked at
+    script = (
+        "import json, sys; from sglang.srt.server_args import prepare_server_args as read; args = read(sys.argv[1:]); "
+        "print(json.dumps([[getattr(args, name) for name in sorted(json.load(sys.stdin))], "
+        "open('/proc/self/cmdline').read()]))"
+    )
+    done = subprocess.run(
+        [str(engine), "-c", script, *words],
+        input=json.dumps(list(secrets)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    values, command = json.loads(done.stdout.splitlines()[-1])
+    assert values == [secrets[name] for name in sorted(secrets)]
+    assert str(config) in command
+    assert "canary" not in command

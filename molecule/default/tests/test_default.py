@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 ENGINES = "/opt/sglang/engines"
 STORE = "/srv/models"
 UNIT = "sglang-molecule.service"
+RELEASE = "/var/lib/sglang/molecule/releases/1"
+KEY = "molecule-canary-$HOME-%n-'\"\\"
+ASK = "http://127.0.0.1:30499/v1/models"
 
 
 def test_the_service_runs_as_its_own_user_and_starts_at_boot(host: Any) -> None:
@@ -75,8 +79,36 @@ def test_the_models_are_published_whole(host: Any) -> None:
         assert all(digest == name for digest, name in (line.split() for line in listing))
 
 
-def test_the_server_answers(host: Any) -> None:
-    answer = host.check_output(
-        "python3 -c 'import urllib.request as r; print(r.urlopen(\"http://127.0.0.1:30499/v1/models\").read().decode())'"
+def test_the_server_answers_those_who_have_the_key(host: Any) -> None:
+    refused = host.run(f"python3 -c 'import urllib.request as r; r.urlopen(\"{ASK}\")'")
+    assert "HTTP Error 401" in refused.stderr
+    # the key comes from the host's own file: on a command line it would be in a journal
+    script = (
+        f'import json, urllib.request as r; key = json.load(open("{RELEASE}/secret_args.yaml"))["api-key"]; '
+        f'asked = r.Request("{ASK}", headers={{"Authorization": "Bearer " + key}}); '
+        "print(r.urlopen(asked).read().decode())"
     )
+    with host.sudo():
+        answer = host.check_output(f"python3 -c '{script}'")
     assert json.loads(answer)["data"][0]["id"] == "100% of $HOME"
+
+
+def test_the_key_is_in_one_file_of_root_and_nowhere_else(host: Any) -> None:
+    secret = host.file(f"{RELEASE}/secret_args.yaml")
+    assert (secret.user, secret.group, secret.mode) == ("root", "root", 0o600)
+    with host.sudo():
+        assert json.loads(secret.content_string) == {"api-key": KEY}
+        # a pattern that does not match itself, as this command may be logged
+        pattern = KEY[:3] + "[" + KEY[3] + "]" + KEY[4:15]
+        places = "/etc /var/lib /opt/sglang /srv /home /root /run/systemd/system"
+        found = host.run(f"grep -rl -e '{pattern}' {places}").stdout.split()
+        assert found == [secret.path]
+        assert host.run(f"journalctl --no-pager | grep -e '{pattern}'").stdout == ""
+        assert host.run(f"cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | grep -a -e '{pattern}'").stdout == ""
+
+
+def test_the_unit_exposes_little(host: Any) -> None:
+    found = host.check_output(f"systemd-analyze security --no-pager {UNIT}")
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", found)
+    assert exposure, found
+    assert float(exposure[1]) <= 2.5, found

@@ -14,7 +14,7 @@ import typing as t
 from .._sglang.findings import Finding, find
 from .._sglang.judge import stops
 from .._sglang.versions import Release
-from .host import HostPlan
+from .host import SECRETS, HostPlan
 from .places import Locate
 
 #: Variables whose keys findings name one by one.
@@ -78,7 +78,8 @@ def plan_fleet(plans: t.Sequence[HostPlan], locate: t.Callable[[str], Locate]) -
 
 def _places(finding: Finding, locate: Locate) -> tuple[str, ...]:
     """Where the finding's keys were written; where its variable was, if none of them were."""
-    found = [locate(key, None) if key.startswith("sglang_") else locate(_ARGS, key) for key in finding.keys]
+    mapping = SECRETS if finding.remedy.variable == SECRETS else _ARGS
+    found = [locate(key, None) if key.startswith("sglang_") else locate(mapping, key) for key in finding.keys]
     if not any(found):
         found = [locate(finding.remedy.variable, None)]
     return tuple(dict.fromkeys(place for place in found if place))

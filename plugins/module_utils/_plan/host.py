@@ -14,6 +14,7 @@ import os
 import re
 import typing as t
 
+from .._sglang.arguments import SECRET_FLAGS
 from .._sglang.findings import Finding, Remedy, find
 from .._sglang.flags import FlagTable, flag_table, nearest_known
 from .._sglang.hardware import Gpu, GpuProblem, read_gpu
@@ -38,12 +39,15 @@ DEFAULTS: dict[str, t.Any] = {
     "sglang_server_name": "main",
     "sglang_server_args": {},
     "sglang_server_env": {},
+    "sglang_server_secret_args": {},
     "sglang_plan_gpu": None,
     "sglang_plan_accept": [],
     "sglang_plan_models": {},
 }
 #: Variables that hold a mapping, and variables that hold a list.
-MAPPINGS = ("sglang_server_args", "sglang_server_env", "sglang_plan_models")
+MAPPINGS = ("sglang_server_args", "sglang_server_env", "sglang_server_secret_args", "sglang_plan_models")
+#: The mapping whose values are never shown.
+SECRETS = "sglang_server_secret_args"
 LISTS = ("sglang_plan_accept",)
 TEXTS = tuple(
     name
@@ -53,6 +57,7 @@ TEXTS = tuple(
 
 _DEFAULT_HOST = "127.0.0.1"
 _DEFAULT_PORT = 30000
+_DEFAULT_LOG_LEVEL = "info"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -169,6 +174,7 @@ class _Planner:
             drafter.facts if drafter else self._named(DRAFTERS, by_dest.get(DRAFT_PATH)),
             {str(name): str(value) for name, value in self.values["sglang_server_env"].items()},
         )
+        self._secret_args(by_dest)
         self._paths(by_dest)
         self._nodes(by_dest)
         if by_dest.get("model_path") is None:
@@ -285,6 +291,34 @@ class _Planner:
             return None, {}
         return lock, known
 
+    def _secret_args(self, by_dest: t.Mapping[str, t.Any]) -> None:
+        """What SGLang reads from a file: flags of the release that hold secrets, with values that survive the way."""
+        table = flag_table(nearest_known(self.release))
+        secrets = self.values[SECRETS]
+        for key, value in secrets.items():
+            key = str(key)
+            flag, problem = table.find(key), None
+            if flag is None:
+                problem = f"no flag of SGLang {self.release}"
+            elif flag.dest not in SECRET_FLAGS:
+                problem = f"no secret; secrets are {', '.join(SECRET_FLAGS)}"
+            if problem:
+                self._find(
+                    "secret-arg-unknown", key, key=key, remedy=Remedy(remove=(key,), variable=SECRETS), problem=problem
+                )
+            elif problem := _secret_problem(value):
+                self._find("secret-arg-value", key, key=key, remedy=Remedy(variable=SECRETS), problem=problem)
+        if secrets and by_dest.get("config") is not None:
+            self._find("secret-args-and-config", "config", remedy=Remedy(remove=("config",)))
+        named = self._secret_names()
+        if "admin_api_key" in named and "api_key" not in named:
+            self._find("secret-admin-alone", "admin_api_key", remedy=Remedy(variable=SECRETS))
+
+    def _secret_names(self) -> list[str]:
+        table = flag_table(nearest_known(self.release))
+        found = (table.find(str(key)) for key in self.values[SECRETS])
+        return sorted(flag.dest for flag in found if flag is not None)
+
     def _paths(self, by_dest: t.Mapping[str, t.Any]) -> None:
         """The unit runs offline: a repository's name would only be found in a cache that nobody filled."""
         for key in ("model_path", DRAFT_PATH):
@@ -348,6 +382,8 @@ class _Planner:
             "engine_path": engine["path"] if engine else None,
             "read_only_paths": [model.path for model in models],
             "speculative": bool(report.resolved.get(ALGORITHM)),
+            "log_level": str(by_dest.get("log_level") or _DEFAULT_LOG_LEVEL),
+            "secret_args": self._secret_names(),
             "nodes": {key: by_dest.get(key) for key in ("nnodes", "node_rank", "dist_init_addr")},
         }
 
@@ -373,7 +409,7 @@ def _by_dest(args: t.Mapping[str, t.Any], table: FlagTable) -> dict[str, t.Any]:
 def _type_problem(name: str, value: t.Any) -> str | None:
     if name in MAPPINGS:
         if not isinstance(value, t.Mapping):
-            return f"is {value!r}; it is a mapping"
+            return "is no mapping" if name == SECRETS else f"is {value!r}; it is a mapping"
         if name == "sglang_server_env":
             return _env_problem(value)
     elif name in LISTS:
@@ -403,6 +439,17 @@ def model_problem(value: t.Any) -> str | None:
     if not isinstance(value.get("config", {}), t.Mapping):
         return "has a config that is no mapping"
     return None
+
+
+def _secret_problem(value: t.Any) -> str | None:
+    """What is wrong with a secret, in words that do not show it."""
+    if not isinstance(value, str):
+        return "is no text"
+    if not value:
+        return "is empty"
+    if value.startswith("-"):
+        return "begins with a dash"
+    return None if value.isascii() and value.isprintable() else "has other characters than printable ASCII"
 
 
 def _env_problem(value: t.Mapping[str, t.Any]) -> str | None:

@@ -97,6 +97,8 @@ def _table(plan: HostPlan) -> str:
             size = f", {_bytes(model.lock.total_size)}" if model.lock else ""
             lines.append(f"  {model.role:<8} {model.facts.repo}{size} in {model.path}")
         lines += _labelled("flags", " ".join(server["argv"]))
+        if server["secret_args"]:
+            lines += _labelled("secrets", ", ".join(server["secret_args"]))
         if plan.filled:
             lines += _labelled("filled", ", ".join(plan.filled))
         changes = _changes(report)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
-"""What is kept of a release that failed, before anything is restored: for people, without values of the environment."""
+"""What is kept of a release that failed, before anything is restored; values that may be secrets are not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import re
 import typing as t
 from pathlib import Path
 
-from .release import Releases, utc_now, variables, write
+from .release import Releases, utc_now, write
 from .service import Command
 
 #: Shorter values (numbers, switches) are not searched for: they stand in any text.
@@ -33,13 +33,13 @@ def collect(run: Command, releases: Releases, number: int, unit: str, cause: str
     stamp = utc_now()
     folder = base / re.sub(r"[^0-9T]", "", stamp[:-6])
     folder.mkdir(mode=0o700)
-    environment = (releases.folder(number) / "environment").read_text(encoding="utf-8")
-    facts = {"time": stamp, "release": number, "unit": unit, "cause": without_values(cause, environment)}
+    hidden = releases.content(number).hidden()
+    facts = {"time": stamp, "release": number, "unit": unit, "cause": without_values(cause, hidden)}
     write(folder / "cause.json", json.dumps(facts, indent=2) + "\n", 0o600)
     write(folder / "plan.json", (releases.folder(number) / "plan.json").read_text(encoding="utf-8"), 0o600)
     write(folder / "unit", releases.unit(number), 0o600)
     for name, text in {**_told(run, unit, releases.note(number, "begun")), **more}.items():
-        write(folder / name, without_values(text, environment), 0o600)
+        write(folder / name, without_values(text, hidden), 0o600)
     return folder
 
 
@@ -76,10 +76,9 @@ def last(home: Path) -> dict[str, t.Any] | None:
     return {**cause, "path": os.fspath(folder)}
 
 
-def without_values(text: str, environment: str) -> str:
-    """A text in which the values of an environment file are replaced by their names."""
-    for name, quoted in variables(environment).items():
-        value = re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL)
+def without_values(text: str, hidden: t.Mapping[str, str]) -> str:
+    """A text in which values are replaced by their names, but for the shortest."""
+    for name, value in hidden.items():
         if len(value) >= _LEAST_LENGTH:
             text = text.replace(value, f"[the value of {name}]")
     return text

@@ -36,15 +36,26 @@ Run = t.Callable[[list[str]], str]
 
 
 class Machine:
-    """A :class:`gate.Host`. HTTP time-outs in seconds."""
+    """A :class:`gate.Host`. HTTP time-outs in seconds. ``api_key`` goes with every request."""
 
-    def __init__(self, run: Run, unit: str, url: str, health_timeout: float, answer_timeout: float = 120) -> None:
+    def __init__(
+        self,
+        run: Run,
+        unit: str,
+        url: str,
+        health_timeout: float,
+        answer_timeout: float = 120,
+        api_key: str | None = None,
+    ) -> None:
         self._run = run
         self._unit = unit
         parts = urllib.parse.urlsplit(url)
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._health_timeout = health_timeout
         self._answer_timeout = answer_timeout
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
 
     def unit(self) -> dict[str, str]:
         """Properties of the unit."""
@@ -82,7 +93,7 @@ class Machine:
         # a connection each: proxies from the environment must not come between a host and itself
         connection = http.client.HTTPConnection(*self._address, timeout=timeout)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"})
+            connection.request(method, path, body, self._headers)
             answer = connection.getresponse()
             text = answer.read().decode(errors="replace")
         except ConnectionRefusedError:

@@ -7,6 +7,7 @@
 
     HOME/releases/7/unit, environment, plan.json   what was deployed; never changed
     HOME/releases/7/gate.json                      what the server must show to be accepted
+    HOME/releases/7/secret_args.yaml               server arguments that are secrets, where there are any
     HOME/releases/7/started, accepted              what became of it
     HOME/current, HOME/previous                    symbolic links, replaced by a rename
     HOME/evidence/TIME/                            what is known of a start that failed
@@ -20,12 +21,15 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import shutil
 import typing as t
 from pathlib import Path
 
 #: Stands in a unit's text for the directory of the release that the unit belongs to.
 PLACE = "@release@"
+#: The file of secret server arguments in a release: a configuration file as SGLang's --config takes it.
+SECRET_ARGS = "secret_args.yaml"
 _STAGING = ".staging"
 
 
@@ -39,7 +43,17 @@ class Content:
     unit: str
     environment: str
     plan: t.Mapping[str, t.Any]
+    secret_args: str = ""
     gate: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
+
+    def hidden(self) -> dict[str, str]:
+        """The values that are shown nowhere, by name: those of the environment and the secret arguments."""
+        secrets: dict[str, str] = json.loads(self.secret_args or "{}")
+        quoted = variables(self.environment)
+        return {
+            **{name: re.sub(r"\\(.)", r"\1", one[1:-1], flags=re.DOTALL) for name, one in quoted.items()},
+            **secrets,
+        }
 
 
 class Releases:
@@ -85,10 +99,12 @@ class Releases:
         :raises ValueError: plan.json is none.
         """
         folder = self.folder(number)
+        secret_args = folder / SECRET_ARGS
         return Content(
             self.unit(number).replace(str(folder), PLACE),
             (folder / "environment").read_text(encoding="utf-8"),
             json.loads((folder / "plan.json").read_text(encoding="utf-8")),
+            secret_args.read_text(encoding="utf-8") if secret_args.exists() else "",
             json.loads((folder / "gate.json").read_text(encoding="utf-8")),
         )
 
@@ -148,6 +164,8 @@ class Releases:
         staging.mkdir(parents=True, mode=0o755)
         write(staging / "unit", self.rendered(number, content), 0o644)
         write(staging / "environment", content.environment, 0o600)
+        if content.secret_args:
+            write(staging / SECRET_ARGS, content.secret_args, 0o600)
         write(staging / "plan.json", _json(content.plan), 0o644)
         write(staging / "gate.json", _json(content.gate), 0o644)
         staging.rename(folder)
@@ -209,13 +227,15 @@ def missing(plan: t.Mapping[str, t.Any]) -> list[str]:
 
 
 def differences(before: Content | None, after: Content, unit_path: str) -> list[dict[str, str]]:
-    """What differs, for ``--diff``: the unit, the command line word by word, and of the environment the names."""
+    """What differs, for ``--diff``: the unit, the command line word by word, of all else the names."""
     old_argv, new_argv = (_lines(one.plan.get("argv", [])) if one else "" for one in (before, after))
-    old_names, new_names = _names(before, after)
+    old_names, new_names = _names(*(variables(one.environment) if one else {} for one in (before, after)))
+    old_secrets, new_secrets = _names(*(json.loads(one.secret_args or "{}") if one else {} for one in (before, after)))
     parts = (
         (unit_path, before.unit if before else "", after.unit),
         ("command line", old_argv, new_argv),
         ("names in the environment", old_names, new_names),
+        ("names of the secret arguments", old_secrets, new_secrets),
     )
     return [
         {"before_header": header, "after_header": header, "before": old, "after": new}
@@ -232,9 +252,7 @@ def _lines(words: t.Iterable[t.Any]) -> str:
     return "".join(f"{word}\n" for word in words)
 
 
-def _names(before: Content | None, after: Content) -> tuple[str, str]:
-    old = variables(before.environment) if before else {}
-    new = variables(after.environment)
+def _names(old: t.Mapping[str, t.Any], new: t.Mapping[str, t.Any]) -> tuple[str, str]:
     changed = {name for name in old if name in new and old[name] != new[name]}
     return _lines(sorted(old)), _lines(f"{name} (another value)" if name in changed else name for name in sorted(new))
 

@@ -13,7 +13,7 @@ from .case import ALGORITHM, Case
 from .findings import Remedy
 from .flags import Flag, ValueProblem, convert, inventory_key, releases_with, spelling
 
-#: Flags whose value is a secret. SGLang reads them from the command line only, where every user of a host sees them.
+#: Flags whose value is a secret. On a command line every user of a host would see it.
 SECRET_FLAGS = ("api_key", "admin_api_key", "ssl_keyfile_password")
 
 #: So many of the flags that an ambiguous key could mean are named.

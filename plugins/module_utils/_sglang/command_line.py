@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import re
 import shlex
 import typing as t
 
-from .flags import Flag, FlagTable, ValueProblem, flag_table, inventory_key, parse_word, render
+from .flags import Flag, FlagTable, ValueProblem, flag_table, inventory_key, parse_word, render, spelling
 
 _LAUNCH_MODULE = re.compile(r"(sglang\.launch_server|launch_server\.py)\Z")
 _LAUNCH_COMMAND = re.compile(r"(.*/)?sglang\Z")
@@ -40,6 +41,15 @@ def server_argv(args: t.Mapping[str, t.Any], table: FlagTable) -> list[str]:
         except ValueProblem as exc:
             raise CommandLineProblem(f"{key} {exc}") from exc
     return words
+
+
+def config_text(args: t.Mapping[str, str]) -> str:
+    """A file for ``--config``, empty where there are no arguments.
+
+    SGLang puts ``--`` before a key as it stands, so a key has the flag's dashes. The text is JSON, which is YAML as
+    well as long as the values are ASCII.
+    """
+    return json.dumps({spelling(key).lstrip("-"): value for key, value in args.items()}) + "\n" if args else ""
 
 
 def split_command(command: str) -> list[str]:

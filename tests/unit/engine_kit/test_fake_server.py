@@ -28,11 +28,15 @@ NAME = "tiny-k2"
 
 
 @contextlib.contextmanager
-def fake(executable: Path, port: int, drafter: bool = True, **environment: str) -> t.Iterator[subprocess.Popen[str]]:
+def fake(
+    executable: Path, port: int, drafter: bool = True, config: Path | None = None, **environment: str
+) -> t.Iterator[subprocess.Popen[str]]:
     """The server in the place of an engine's Python, with the command line of the real one."""
     args: dict[str, t.Any] = {"model_path": "/srv/k2", "served_model_name": NAME, "port": port, **SERVER_ARGS}
     if drafter:
         args |= {**ONE_GUESS, "speculative_draft_model_path": "/srv/good"}
+    if config:
+        args["config"] = str(config)
     quick = {"FAKE_LOAD_SECONDS": "0", "FAKE_WARMUP_SECONDS": "0", **environment}
     process = subprocess.Popen(
         [str(executable), "-m", "sglang.launch_server", *real_server.flags(args)],

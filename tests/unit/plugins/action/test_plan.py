@@ -112,6 +112,29 @@ def test_two_hosts_with_different_mistakes_are_told_in_one_run(site: Site, two_h
     assert f"{two_hosts}/host_vars/a2.yml:3:12" in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("written", "rule"),
+    [
+        ("sglang_server_args:\n  tp_size: 8\n  api_key: canary\n", "flag-holds-secret"),
+        ("sglang_server_secret_args:\n  ssl_keyfile_password: canary\n  api_key: -canary\n", "secret-arg-value"),
+        (
+            'sglang_server_secret_args:\n  a: canary\n  api_key: \'{{ lookup("file", "/none") }}\'\n',
+            "variable-undefined",
+        ),
+    ],
+)
+def test_where_a_secret_is_wrong_is_shown_and_the_secret_is_not(
+    site: Site, two_hosts: Path, written: str, rule: str
+) -> None:
+    (two_hosts / "host_vars/a1.yml").write_text(f"---\n{written}")
+    (two_hosts / "host_vars/a2.yml").write_text("---\n{}\n")
+    run = site(two_hosts, "-vvv")
+    assert run.returncode != 0
+    assert f"{rule} on a1" in run.stdout
+    assert f"{two_hosts}/host_vars/a1.yml:" in run.stdout
+    assert "canary" not in run.stdout + run.stderr
+
+
 def test_an_undefined_variable_is_reported_with_the_rest(site: Site, two_hosts: Path) -> None:
     (two_hosts / "host_vars/a2.yml").write_text("---\nsglang_server_name: '{{ no_such_variable }}'\n")
     run = site(two_hosts)

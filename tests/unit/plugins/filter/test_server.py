@@ -6,10 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.inferops.serving.plugins.filter.server import (
     parse_server_command,
     server_argv,
+    server_config,
     server_report,
     validated_server_args,
 )
@@ -137,3 +139,16 @@ NUMBERS = st.integers(-3, 70)
 )
 def test_no_number_is_too_odd_to_be_judged(args: dict[str, Any], version: str, gpu: str) -> None:
     assert server_report(args, version, gpu=gpu, target=KIMI, drafter=EAGLE3)["confidence"] == "verified"
+
+
+@given(st.dictionaries(st.sampled_from(("api_key", "admin-api-key")), st.text(st.characters(max_codepoint=126))))
+def test_a_configuration_file_holds_the_texts_as_they_are(args: dict[str, str]) -> None:
+    read = yaml.safe_load(server_config(args)) or {}
+    assert read == {key.replace("_", "-"): value for key, value in args.items()}
+
+
+@pytest.mark.parametrize("args", ["canary", {"api_key": ["canary"]}])
+def test_a_configuration_file_that_cannot_be_written_shows_no_secret(args: Any) -> None:
+    with pytest.raises(AnsibleFilterError) as failure:
+        server_config(args)
+    assert "canary" not in str(failure.value)

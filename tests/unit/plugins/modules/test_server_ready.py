@@ -13,6 +13,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.inferops.serving.plugins.module_utils._sglang.command_line import config_text
 
 from tests.engine import fake_server
 from tests.engine.loopback import free_port
@@ -139,3 +140,17 @@ def test_check_mode_looks_once_and_does_not_fail(host: Host) -> None:
 
 def test_a_health_timeout_that_the_engine_cannot_keep(host: Host) -> None:
     assert "at least 5 seconds" in host.run(health_timeout=4)["msg"]
+
+
+def test_the_api_key_is_read_from_its_file_and_is_in_no_result(host: Host) -> None:
+    key = 'canary-"quoted"-$HOME'
+    secret_args = host.folder / "secret_args.yaml"
+    secret_args.write_text(config_text({"api_key": key}))
+    with fake(host.engine, host.port, config=secret_args):
+        refused = host.run()
+        result = host.run(secret_args_file=str(secret_args), prompt=key)
+        missing = host.run(secret_args_file=str(host.folder / "none"))
+    assert "/v1/models gave status 401" in refused["msg"]
+    assert result["ready"] is True
+    assert "canary" not in json.dumps(result)
+    assert missing["msg"].startswith("The API key cannot be read: ")

@@ -97,9 +97,11 @@ class Host:
         result: Result = json.loads(done.stdout)
         return result
 
-    def stage(self, port: int = 1, environment: str = f'KEY="{CANARY}"\n', check: bool = False) -> Result:
-        plan = {"argv": ["--port", str(port)]}
-        return self.run("staged", check, unit_text=TEXT.format(port=port), environment=environment, plan=plan)
+    def stage(
+        self, port: int = 1, environment: str = f'KEY="{CANARY}"\n', check: bool = False, secret_args: str = ""
+    ) -> Result:
+        content = {"unit_text": TEXT.format(port=port), "environment": environment, "secret_args": secret_args}
+        return self.run("staged", check, plan={"argv": ["--port", str(port)]}, **content)
 
     def deploy(self, port: int, environment: str = f'KEY="{CANARY}"\n', keep: int = 5) -> int:
         """Stage, switch and accept, as the role does."""
@@ -166,6 +168,21 @@ def test_the_difference_names_what_changed_in_the_environment_and_no_value(host:
     argv, names = result["diff"][1:]
     assert (argv["before"], argv["after"]) == ("--port\n1\n", "--port\n2\n")
     assert (names["before"], names["after"]) == ("KEY\nOLD\n", "KEY (another value)\nNEW\n")
+
+
+def test_secret_arguments_are_a_file_of_root_and_only_their_names_are_shown(host: Host) -> None:
+    host.run("switched", release=host.stage(secret_args=json.dumps({"api-key": CANARY}))["release"])
+    path = host.home / "current/secret_args.yaml"
+    assert json.loads(path.read_text()) == {"api-key": CANARY}
+    assert path.stat().st_mode & 0o777 == 0o600
+    host.state(RUNNING)
+    assert host.stage(secret_args=path.read_text())["changed"] is False
+    other = host.stage(secret_args=json.dumps({"api-key": f"{CANARY}2", "admin-api-key": CANARY}))
+    (names,) = other["diff"]
+    assert (names["before"], names["after"]) == ("api-key\n", "admin-api-key\napi-key (another value)\n")
+    none = host.stage()
+    assert none["changed"] is True
+    assert not (host.home / f"releases/{none['release']}/secret_args.yaml").exists()
 
 
 def test_old_releases_go_and_the_current_and_the_previous_stay(host: Host) -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[5]
 REVISION = "1" * 40
+CANARY = "canary-30d2"
 
 
 @pytest.fixture
@@ -171,6 +172,15 @@ def test_ranks_are_not_filled_in_where_the_operator_spreads_the_target(site: Pat
         ("sglang_server_args", ["--tp", "8"], "variable-type"),
         ("sglang_server_env", {"A B": "x"}, "variable-type"),
         ("sglang_server_env", {"A": True}, "variable-type"),
+        ("sglang_server_secret_args", CANARY, "variable-type"),
+        ("sglang_server_secret_args", {"no_such_flag": CANARY}, "secret-arg-unknown"),
+        ("sglang_server_secret_args", {"served_model_name": CANARY}, "secret-arg-unknown"),
+        ("sglang_server_secret_args", {"api-key": f"-{CANARY}"}, "secret-arg-value"),
+        ("sglang_server_secret_args", {"api_key": f"{CANARY}\n"}, "secret-arg-value"),
+        ("sglang_server_secret_args", {"api_key": f"{CANARY}\u00e9"}, "secret-arg-value"),
+        ("sglang_server_secret_args", {"api_key": [CANARY]}, "secret-arg-value"),
+        ("sglang_server_secret_args", {"api_key": ""}, "secret-arg-value"),
+        ("sglang_server_secret_args", {"admin_api_key": CANARY}, "secret-admin-alone"),
         ("sglang_server_name", "a/b", "variable-type"),
         ("sglang_plan_accept", "some-rule", "variable-type"),
         ("sglang_model_target", {"name": "x"}, "variable-type"),
@@ -182,7 +192,31 @@ def test_ranks_are_not_filled_in_where_the_operator_spreads_the_target(site: Pat
     ],
 )
 def test_a_variable_that_cannot_be_planned_with(site: Path, variable: str, value: Any, rule: str) -> None:
-    assert rule in rule_ids(planned(site, **{variable: value}))
+    plan = planned(site, **{variable: value})
+    assert rule in rule_ids(plan)
+    assert CANARY not in json.dumps([plan.as_dict(), [finding.as_dict() for finding in plan.findings]], default=str)
+
+
+def test_secrets_are_planned_by_their_names(site: Path) -> None:
+    secrets = {"api-key": f"{CANARY} $HOME 100%", "admin_api_key": CANARY, "ssl_keyfile_password": CANARY}
+    plan = planned(site, sglang_server_secret_args=secrets, sglang_server_args={"log_level": "warning"})
+    assert not {rule for rule in rule_ids(plan) if rule.startswith("secret-")}
+    assert plan.server is not None
+    assert plan.server["secret_args"] == ["admin_api_key", "api_key", "ssl_keyfile_password"]
+    assert plan.server["log_level"] == "warning"
+    assert CANARY not in json.dumps(plan.as_dict())
+
+
+def test_a_flag_that_the_release_has_not_yet_is_no_secret_of_it(site: Path) -> None:
+    plan = planned(site, sglang_engine_version="0.5.7", sglang_server_secret_args={"admin_api_key": CANARY})
+    assert "secret-arg-unknown" in rule_ids(plan)
+
+
+def test_sglang_takes_one_configuration_file(site: Path) -> None:
+    own = {"config": "/etc/sglang.yaml"}
+    assert "secret-args-and-config" not in rule_ids(planned(site, sglang_server_args=own))
+    plan = planned(site, sglang_server_args=own, sglang_server_secret_args={"api_key": CANARY})
+    assert "secret-args-and-config" in rule_ids(plan)
 
 
 def test_a_lock_that_is_no_json(site: Path) -> None:
