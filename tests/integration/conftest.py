@@ -74,6 +74,11 @@ class Site:
         variables["sglang_server_name"] = "it"
         variables["sglang_server_args"]["port"] = 30399
         variables["sglang_server_env"]["CANARY"] = CANARY
+        variables["sglang_server_expect"] = [
+            {"name": "the server's own port", "query": "server_info.port", "equals": 30399},
+            {"name": "the model", "query": "models.data[0].id", "equals": "tiny/k2"},
+            {"name": "a text", "query": "length(generation.text)", "min": 1},
+        ]
         self.variables = variables
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
 
