@@ -170,11 +170,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/v1/completions":
             text, meta = engine.generate(asked["prompt"], tokens)
             self._send_json(_openai_answer("text_completion", engine.name, {"text": text}, meta))
-        elif (
-            self.path == "/v1/chat/completions"
-            and engine.chat_status != 200
-            and {"tools", "response_format"} & set(asked)
-        ):
+        elif engine.chat_status != 200 and {"tools", "response_format"} & set(asked):
             self._send_json({"object": "error", "message": "made to fail by FAKE_CHAT_STATUS"}, engine.chat_status)
         elif self.path == "/v1/chat/completions":
             text, meta = engine.generate(" ".join(str(message["content"]) for message in asked["messages"]), tokens)
