@@ -119,5 +119,5 @@ def _jmespath() -> t.Any:
         import jmespath
         import jmespath.exceptions
     except ImportError:
-        raise NoJmespath from None
+        raise NoJmespath("sglang_server_expect needs the Python package jmespath on the controller") from None
     return jmespath

@@ -87,5 +87,5 @@ def test_all_that_are_not_met_are_told_with_what_was_found() -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jmespath", None)
     assert problems([]) == []
-    with pytest.raises(NoJmespath):
+    with pytest.raises(NoJmespath, match="needs the Python package jmespath"):
         problems([one("b", min=1)])
