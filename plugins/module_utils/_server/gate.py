@@ -259,6 +259,9 @@ class Gate:
         first = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(first, dict) or not isinstance(first.get("message"), dict):
             raise GateError(f"{path} gave no choice with a message")
+        # what the scheduler itself does not take, such as a grammar without a grammar backend
+        if first.get("finish_reason") == "abort":
+            raise GateError(f"{path} was aborted by the server", answer=first)
         return first
 
     def _show_server_info(self, proof: dict[str, t.Any]) -> None:

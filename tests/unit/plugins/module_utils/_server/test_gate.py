@@ -35,6 +35,7 @@ TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 1, in f'
 GENERATION = {"text": " a rack", "meta_info": {"spec_accept_length": 2.0}}
 CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
 CHAT = {"choices": [{"finish_reason": "length", "message": {"content": "once", "tool_calls": None}}]}
+ABORTED = {"choices": [{"finish_reason": "abort", "message": {"content": ""}}]}
 INFO = {"version": "0.5.19", "speculative_algorithm": "EAGLE3", "internal_states": [{"avg_spec_accept_length": 2.0}]}
 
 
@@ -200,6 +201,7 @@ def test_the_accept_length_is_waited_for_a_bounded_number_of_generations() -> No
         ({"/v1/chat/completions": Answer(400, {})}, {"tool_calls": True}, "/v1/chat/completions gave status 400"),
         ({"/v1/chat/completions": {"choices": []}}, {"tool_calls": True}, "gave no choice with a message"),
         ({"/v1/chat/completions": chat(tool_calls=["weather"])}, {"tool_calls": True}, "in no form of a tool call"),
+        ({"/v1/chat/completions": ABORTED}, {"json_schema": True}, "/v1/chat/completions was aborted by the server"),
         ({"/v1/chat/completions": chat(content="Paris")}, {"json_schema": True}, "for JSON with something else"),
         ({"/v1/chat/completions": chat(content='{"a": 1}')}, {"json_schema": True}, "for JSON with something else"),
         (
