@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 
@@ -81,7 +82,9 @@ def finding_of(rule: str, example: Mapping[str, Any]) -> Finding:
 
     :raises LookupError: it says nothing by it.
     """
-    findings = _of_hosts(example["hosts"]) if "hosts" in example else _of_arguments(example)
+    # a package that is None here cannot be imported
+    with mock.patch.dict(sys.modules, {example["without"]: None} if "without" in example else {}):
+        findings = _of_hosts(example["hosts"]) if "hosts" in example else _of_arguments(example)
     found = next((finding for finding in findings if finding.rule == rule), None)
     if found is None:
         raise LookupError(f"the example of {rule} is not found fault with by it")
@@ -127,7 +130,8 @@ def _rule(rule: Rule, example: Mapping[str, Any]) -> list[str]:
 def _written(example: Mapping[str, Any]) -> list[str]:
     """An example as it would stand in an inventory."""
     if "hosts" in example:
-        return _yaml({"hosts": example["hosts"]})
+        without = [f"# without the package {example['without']}"] if "without" in example else []
+        return [*without, *_yaml({"hosts": example["hosts"]})]
     names = {"release": "sglang_engine_version", "gpu": "sglang_plan_gpu", "env": "sglang_server_env"}
     lines = [f"# {role}: {_flow(example[role])}" for role in ("target", "drafter") if role in example]
     variables = {names.get(key, key): example[key] for key in ("release", "gpu", "env") if key in example}

@@ -15,8 +15,9 @@ description:
     and a slow C(/health) are waited for.
   - Fails at once when the unit ends or systemd starts it again, with the state of the unit and the first traceback of
     its journal.
-  - A server that answers must then serve the planned model, generate a text and, with speculation, show an accept
-    length.
+  - A server that answers must then serve the planned model, generate a text that is no gibberish, answer a request with
+    a tool and one for JSON where that is wanted, and speculate as planned with an accept length.
+  - A failure whose traceback or words are known is explained.
   - Shows on the controller's screen what the server is doing while it waits.
 attributes:
   action:
@@ -41,7 +42,10 @@ options:
     type: str
     required: true
   timeout:
-    description: Seconds that the server has from now on until it answers. Loading 600 GB takes a good part of an hour.
+    description:
+      - Seconds that the server has from now on until it answers. What it must show then is not counted.
+      - The default suits 600 GB from a disk that reads 0.25 GB/s, which take 40 minutes, and 20 minutes for kernels
+        that are compiled at a first start, graph capture and warm-up. A server that ends is noticed at once.
     type: int
     default: 3600
   health_timeout:
@@ -56,9 +60,49 @@ options:
     description: Whether the server must speculate and show an accept length.
     type: bool
     default: false
+  speculation:
+    description: What C(/server_info) must say of the speculation. A value that is not given may be any.
+    type: dict
+    suboptions:
+      algorithm:
+        description: The algorithm, by the name that SGLang has for it after its start.
+        type: str
+      steps:
+        description: Steps of the drafter.
+        type: int
+      topk:
+        description: Branches of each step.
+        type: int
+      draft_tokens:
+        description: Tokens of one verification.
+        type: int
   accept_length_min:
     description: The least accept length, in tokens per verification.
     type: float
+  decode_log_interval:
+    description: Decode steps after which the server shows an accept length. The probe is longer.
+    type: int
+    default: 40
+  throughput_min:
+    description: The least speed of one request alone, in tokens per second.
+    type: float
+  tool_calls:
+    description: Whether a chat request that offers a tool must be answered in the form of the API.
+    type: bool
+    default: false
+  json_schema:
+    description: Whether a chat request for JSON of a schema must be answered, with JSON unless it was cut off.
+    type: bool
+    default: false
+  expect:
+    description:
+      - The operator's own expectations, evaluated on the controller after all else. See C(docs/gate.md).
+      - Each has a C(name), a C(query) in JMESPath over the mapping of C(server_info), C(models) and C(generation), and
+        one of C(equals), C(min) and C(max).
+      - Needs the Python package jmespath on the controller.
+    type: list
+    elements: dict
+    default: []
   prompt:
     description: What the generation begins with.
     type: str
@@ -91,6 +135,9 @@ options:
   run:
     description: The id of the run that holds O(run_lock).
     type: str
+  proof:
+    description: What earlier calls have found, as RV(proof) of the last one.
+    type: dict
 """
 
 EXAMPLES = r"""
@@ -138,8 +185,35 @@ server_info:
   type: dict
 accept_length:
   description: Tokens per verification, the server's own average.
-  returned: when ready
+  returned: when ready, with speculation
   type: float
+throughput:
+  description: Tokens per second of one request alone, in the longest generation.
+  returned: when ready, with speculation or O(throughput_min)
+  type: float
+steps:
+  description: What was waited for and asked, with the seconds that each took. On failure the last one is what failed.
+  returned: always
+  type: list
+  elements: dict
+step:
+  description: The step that failed.
+  returned: when a server that answers does not show what it must
+  type: str
+expectations:
+  description: The failed expectations, each with name, query, C(found) and C(wanted).
+  returned: when an expectation failed
+  type: list
+  elements: dict
+explained:
+  description: Known causes of the failure, each with C(id), C(sentence), C(remedy) and the C(page) that says more.
+  returned: on failure
+  type: list
+  elements: dict
+proof:
+  description: What was found so far, where O(slice) was over before the end.
+  returned: when not ready
+  type: dict
 cause:
   description: One line that says why the server will not be ready.
   returned: on failure
@@ -175,7 +249,21 @@ def main() -> None:
             "health_timeout": {"type": "int", "default": 20},
             "served_model_name": {"type": "str"},
             "speculative": {"type": "bool", "default": False},
+            "speculation": {
+                "type": "dict",
+                "options": {
+                    "algorithm": {"type": "str"},
+                    "steps": {"type": "int"},
+                    "topk": {"type": "int"},
+                    "draft_tokens": {"type": "int", "no_log": False},
+                },
+            },
             "accept_length_min": {"type": "float"},
+            "decode_log_interval": {"type": "int", "default": 40},
+            "throughput_min": {"type": "float"},
+            "tool_calls": {"type": "bool", "default": False},
+            "json_schema": {"type": "bool", "default": False},
+            "expect": {"type": "list", "elements": "dict", "default": []},
             "prompt": {"type": "str", "default": "Once upon a time"},
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
             # the name of a file is no secret
@@ -185,6 +273,7 @@ def main() -> None:
             "invocation": {"type": "str"},
             "run_lock": {"type": "path"},
             "run": {"type": "str"},
+            "proof": {"type": "dict"},
         },
         required_together=[("run_lock", "run")],
         supports_check_mode=True,
@@ -208,7 +297,13 @@ def main() -> None:
     wanted = Wanted(
         served_model_name=params["served_model_name"],
         speculative=params["speculative"],
+        speculation=params["speculation"] or {},
         accept_length_min=params["accept_length_min"],
+        throughput_min=params["throughput_min"],
+        decode_log_interval=params["decode_log_interval"],
+        tool_calls=params["tool_calls"],
+        json_schema=params["json_schema"],
+        documents=bool(params["expect"]),
         prompt=params["prompt"],
         max_tokens=params["max_tokens"],
     )
@@ -221,7 +316,7 @@ def main() -> None:
         else:
             _wait(gate, result, begin, params)
             if result["phase"] == READY:
-                result.update(gate.prove(), ready=True)
+                _prove(gate, result, params)
     except GateError as exc:
         result.update(exc.facts, cause=exc.cause, invocation=gate.invocation)
         if module.check_mode:
@@ -256,6 +351,16 @@ def _wait(gate: Gate, result: dict[str, t.Any], begin: float, params: dict[str, 
         if time.monotonic() >= pause:
             return
         _note(result, gate.watch(pause - time.monotonic()), begin)
+
+
+def _prove(gate: Gate, result: dict[str, t.Any], params: dict[str, t.Any]) -> None:
+    """Have the server show what it must, as far as the slice goes."""
+    proof = params["proof"] or {}
+    if gate.prove(proof, float("inf") if params["slice"] is None else params["slice"]):
+        generation = proof.pop("generation")
+        result.update(proof, answer=str(generation.get("text")), ready=True)
+    else:
+        result["proof"] = proof
 
 
 def _note(result: dict[str, t.Any], phase: str, begin: float) -> None:

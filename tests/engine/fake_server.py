@@ -14,7 +14,9 @@ FAKE_LOAD_SECONDS       seconds until the port is open                         1
 FAKE_WARMUP_SECONDS     seconds of 503 after that                              1
 FAKE_ACCEPT_LENGTH      tokens per verification, given --speculative-algorithm  2
 FAKE_MODEL              the name that it serves its model under                as told
-FAKE_TEXT               the text of every generation, to be repeated           words
+FAKE_TEXT               the only word of its texts                              a sentence
+FAKE_CHAT_STATUS        status of chat completions with tools or a JSON schema  200
+FAKE_SERVER_INFO        JSON of keys that /server_info says otherwise           {}
 FAKE_EXIT_AFTER         seconds until it fails, counted from its start         never
 FAKE_EXIT_CODE          exit status then; negative: the signal that ends it    1
 ======================  =====================================================  =======
@@ -50,9 +52,11 @@ class Engine:
 
     def __init__(self, flags: argparse.Namespace, environment: t.Mapping[str, str]) -> None:
         self.flags = flags
+        self.words = (environment["FAKE_TEXT"],) if "FAKE_TEXT" in environment else _WORDS
+        self.chat_status = int(environment.get("FAKE_CHAT_STATUS", "200"))
+        self.says = environment.get("FAKE_SERVER_INFO", "{}")
         self.accept_length = float(environment.get("FAKE_ACCEPT_LENGTH", "2"))
         self._name = environment.get("FAKE_MODEL")
-        self._text = environment.get("FAKE_TEXT")
         self.warm_at = time.monotonic() + float(environment.get("FAKE_WARMUP_SECONDS", "1"))
         self.requests = self.prompt_tokens = self.generated_tokens = self.verifications = 0
         self._lock = threading.Lock()
@@ -90,8 +94,7 @@ class Engine:
             meta["spec_accept_length"] = tokens / verifications
             meta["spec_accept_rate"] = self._accept_rate()
             meta["spec_verify_ct"] = verifications
-        words = _WORDS if self._text is None else (self._text,)
-        text = "".join(f" {word}" for word in itertools.islice(itertools.cycle(words), tokens))
+        text = "".join(f" {word}" for word in itertools.islice(itertools.cycle(self.words), tokens))
         return text, {**meta, "e2e_latency": time.monotonic() - begin}
 
     def model_info(self) -> dict[str, t.Any]:
@@ -111,6 +114,7 @@ class Engine:
             "port": self.flags.port,
             "decode_log_interval": self.flags.decode_log_interval,
             **speculative,
+            **json.loads(self.says),
         }
         measured = {"avg_spec_accept_length": self.accept_length} if self.measured else {}
         return {**flags, "status": "ready", "version": VERSION, "internal_states": [{**flags, **measured}]}
@@ -168,10 +172,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/generate":
             tokens = asked.get("sampling_params", {}).get("max_new_tokens", 128)
             text, meta = engine.generate(asked["text"], tokens)
-            self._send_json({"text": text, "output_ids": list(range(tokens)), "meta_info": meta})
+            output_ids = [place % len(engine.words) for place in range(tokens)]
+            self._send_json({"text": text, "output_ids": output_ids, "meta_info": meta})
         elif self.path == "/v1/completions":
             text, meta = engine.generate(asked["prompt"], tokens)
             self._send_json(_openai_answer("text_completion", engine.name, {"text": text}, meta))
+        elif engine.chat_status != 200 and {"tools", "response_format"} & set(asked):
+            self._send_json({"object": "error", "message": "made to fail by FAKE_CHAT_STATUS"}, engine.chat_status)
         elif self.path == "/v1/chat/completions":
             text, meta = engine.generate(" ".join(str(message["content"]) for message in asked["messages"]), tokens)
             message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}

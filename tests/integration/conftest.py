@@ -79,6 +79,11 @@ class Site:
         (folder / "api-key").write_text(API_KEY)
         key = f"{{{{ lookup('ansible.builtin.file', '{folder}/api-key') }}}}"
         variables["sglang_server_secret_args"] = {"api_key": key}
+        variables["sglang_server_expect"] = [
+            {"name": "the server's own port", "query": "server_info.port", "equals": 30399},
+            {"name": "the model", "query": "models.data[0].id", "equals": "tiny/k2"},
+            {"name": "a text", "query": "length(generation.text)", "min": 1},
+        ]
         self.variables = variables
         (self.inventory / "group_vars/all.yml").write_text(yaml.safe_dump(variables))
 

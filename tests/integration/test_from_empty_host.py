@@ -45,6 +45,8 @@ def test_the_real_run_changes_what_check_mode_said(site: Site, told: dict[str, R
     assert told["real"].status == 0, told["real"].output[-6000:]
     assert told["real"].changed_tasks == told["check"].changed_tasks
     assert f"{HOST}: loading" in told["real"].output
+    shown = "model, generation, server info, accept length, documents"
+    assert re.search(rf"{HOST}: shown: {shown}", told["real"].output)
     assert re.search(rf"{HOST}: answers, accept length (1\.9\d|2\.0\d)", told["real"].output)
 
 
@@ -118,6 +120,15 @@ def test_a_drafter_that_does_not_help_fails_the_gate(site: Site) -> None:
     run = site.play("site.yml", "-e", json.dumps(wanted))
     assert run.status != 0
     assert re.search(r"the accept length is 1\.\d+, below 1\.5", run.output), run.output[-3000:]
+
+
+def test_an_expectation_that_is_not_met_fails_the_gate(site: Site) -> None:
+    unmet = [{"name": "context", "query": "models.data[0].max_model_len", "min": 1000000}]
+    run = site.play("site.yml", "-e", json.dumps({"sglang_server_expect": unmet}))
+    assert run.status != 0
+    assert re.search(
+        r"not as expected: context: models\.data\[0\]\.max_model_len is \d+, wanted min 1000000", run.output
+    )
 
 
 def test_an_engine_that_ends_fails_the_gate_at_once_with_the_reason(site: Site) -> None:

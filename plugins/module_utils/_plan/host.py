@@ -14,6 +14,7 @@ import os
 import re
 import typing as t
 
+from .._server.expect import NoJmespath, problems
 from .._sglang.arguments import SECRET_FLAGS
 from .._sglang.findings import Finding, Remedy, find
 from .._sglang.flags import FlagTable, flag_table, nearest_known
@@ -40,6 +41,7 @@ DEFAULTS: dict[str, t.Any] = {
     "sglang_server_args": {},
     "sglang_server_env": {},
     "sglang_server_secret_args": {},
+    "sglang_server_expect": [],
     "sglang_plan_gpu": None,
     "sglang_plan_accept": [],
     "sglang_plan_models": {},
@@ -48,7 +50,7 @@ DEFAULTS: dict[str, t.Any] = {
 MAPPINGS = ("sglang_server_args", "sglang_server_env", "sglang_server_secret_args", "sglang_plan_models")
 #: The mapping whose values are never shown.
 SECRETS = "sglang_server_secret_args"
-LISTS = ("sglang_plan_accept",)
+LISTS = ("sglang_plan_accept", "sglang_server_expect")
 TEXTS = tuple(
     name
     for name in DEFAULTS
@@ -60,6 +62,12 @@ _DEFAULT_PORT = 30000
 _DEFAULT_LOG_LEVEL = "info"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+#: The speculative numbers by their names in the plan of the server.
+_NUMBERS = {
+    "steps": "speculative_num_steps",
+    "topk": "speculative_eagle_topk",
+    "draft_tokens": "speculative_num_draft_tokens",
+}
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -155,6 +163,7 @@ class _Planner:
         self.findings.append(find(rule, self.release, keys, remedy, **words))
 
     def plan(self) -> HostPlan:
+        self._expectations()
         release = self._release()
         accepted = frozenset(map(str, self.values["sglang_plan_accept"]))
         if release is None:
@@ -206,6 +215,15 @@ class _Planner:
         except ValueError as exc:
             self._find("release-unreadable", "sglang_engine_version", problem=exc)
             return None
+
+    def _expectations(self) -> None:
+        try:
+            found = problems(self.values["sglang_server_expect"])
+        except NoJmespath:
+            self._find("expectation-package", "sglang_server_expect")
+            return
+        for problem in found:
+            self._find("expectation", "sglang_server_expect", problem=problem)
 
     def _gpu(self) -> Gpu | None:
         try:
@@ -384,8 +402,23 @@ class _Planner:
             "speculative": bool(report.resolved.get(ALGORITHM)),
             "log_level": str(by_dest.get("log_level") or _DEFAULT_LOG_LEVEL),
             "secret_args": self._secret_names(),
+            "speculation": _speculation(by_dest, report),
+            "decode_log_interval": by_dest.get("decode_log_interval") or 40,
+            "tool_call_parser": by_dest.get("tool_call_parser"),
+            "grammar_backend": by_dest.get("grammar_backend"),
             "nodes": {key: by_dest.get(key) for key in ("nnodes", "node_rank", "dist_init_addr")},
         }
+
+
+def _speculation(by_dest: t.Mapping[str, t.Any], report: Report) -> dict[str, t.Any] | None:
+    """What the running server must say of its speculation."""
+    resolved = report.resolved
+    if not resolved.get(ALGORITHM):
+        return None
+    # the server itself changes the numbers while it adapts
+    own = not by_dest.get("speculative_adaptive")
+    numbers = {name: resolved.get(key) if own else None for name, key in _NUMBERS.items()}
+    return {"algorithm": resolved[ALGORITHM], **numbers}
 
 
 def _model_dict(model: PlannedModel) -> dict[str, t.Any]:
@@ -414,7 +447,7 @@ def _type_problem(name: str, value: t.Any) -> str | None:
             return _env_problem(value)
     elif name in LISTS:
         if not isinstance(value, (list, tuple)):
-            return f"is {value!r}; it is a list of rule ids"
+            return f"is {value!r}; it is a list"
     elif name in ("sglang_model_target", "sglang_model_drafter"):
         return model_problem(value)
     elif name in TEXTS:

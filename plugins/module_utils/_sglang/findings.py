@@ -42,6 +42,7 @@ class Rule:
     exception: str | None
     stage: str | None
     core: bool
+    traceback: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +114,7 @@ def rules() -> dict[str, Rule]:
             exception=row.get("exception"),
             stage=row.get("stage"),
             core=row.get("core", False),
+            traceback=row.get("traceback"),
         )
     return table
 

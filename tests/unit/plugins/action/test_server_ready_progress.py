@@ -86,3 +86,52 @@ def test_a_failure_and_check_mode_end_it(monkeypatch: pytest.MonkeyPatch, check_
     action = Watched([answer], check_mode)
     assert watch(monkeypatch, action).get("msg") == answer.get("msg")
     assert len(action.calls) == 1
+
+
+DOCUMENTS = {"server_info": {"max_running_requests": 32}, "models": {}, "generation": {}}
+STEPS = [{"step": "model", "seconds": 0.1}, {"step": "generation", "seconds": 9.9}]
+
+
+def test_what_is_proved_is_shown_as_it_goes_and_every_step_is_in_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    partly = slice_of("ready", proof={"steps": STEPS[:1]})
+    action = Watched([slice_of("loading"), partly, slice_of("ready", ready=True, steps=STEPS)])
+    result = watch(monkeypatch, action)
+    assert action.lines[2:] == ["gpu1: shown: model (20 s)", "gpu1: shown: generation (30 s)"]
+    assert action.calls[2]["proof"] == {"steps": STEPS[:1]}
+    assert result["steps"] == [{"step": "loading", "seconds": 10.0}, *STEPS]
+
+
+@pytest.mark.parametrize(("least", "fails"), [(32, False), (64, True)])
+def test_expectations_are_evaluated_on_the_controller(monkeypatch: pytest.MonkeyPatch, least: int, fails: bool) -> None:
+    action = Watched([slice_of("ready", ready=True, steps=STEPS, documents=DOCUMENTS)])
+    action._task.args["expect"] = [{"name": "room", "query": "server_info.max_running_requests", "min": least}]
+    result = watch(monkeypatch, action)
+    assert "documents" not in result
+    assert result["steps"][-1]["step"] == "expectations"
+    assert (bool(result.get("failed")), result["ready"]) == (fails, not fails)
+    if fails:
+        words = "not as expected: room: server_info.max_running_requests is 32, wanted min 64"
+        assert result["msg"] == f"a.service: {words}"
+        assert [one["name"] for one in result["expectations"]] == ["room"]
+
+
+def test_a_known_cause_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/e/server_args.py", line 3598, in _handle_speculative_decoding\n'
+        "    assert (\n"
+        "AssertionError"
+    )
+    failed = slice_of("loading", failed=True, msg="a.service: AssertionError.", cause="exit", traceback=traceback)
+    result = watch(monkeypatch, Watched([failed]))
+    assert [one["id"] for one in result["explained"]] == ["spec-steps-missing"]
+    assert result["msg"].endswith("[spec-steps-missing, docs/rules.md#spec-steps-missing]")
+
+
+def test_the_journal_explains_where_there_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = ["OSError: [Errno 28] No space left on device"]
+    failed = slice_of("loading", failed=True, msg="a", cause="the server ended", traceback="", journal=journal)
+    assert [one["id"] for one in watch(monkeypatch, Watched([failed]))["explained"]] == ["disk-full"]
+    unknown = slice_of("loading", failed=True, msg="a", cause="the server ended")
+    result = watch(monkeypatch, Watched([unknown]))
+    assert (result["explained"], result["msg"]) == ([], "a")

@@ -105,6 +105,52 @@ def test_what_the_server_does_not_show_fails(host: Host) -> None:
     assert result["msg"].endswith("the server runs without speculation. More: journalctl -u sglang-a.service")
 
 
+def test_a_server_plan_of_speculation_is_held_against_the_server(host: Host) -> None:
+    planned = {"algorithm": "EAGLE3", "steps": 1, "topk": 1, "draft_tokens": 2}
+    with fake(host.engine, host.port):
+        good = host.run(speculative=True, speculation=planned, tool_calls=True, json_schema=True, throughput_min=1.0)
+        bad = host.run(speculative=True, speculation={**planned, "steps": 3})
+    assert good["ready"], good
+    names = ["model", "generation", "tool call", "json", "server info", "accept length", "throughput"]
+    assert [step["step"] for step in good["steps"]] == names
+    assert good["throughput"] > 1
+    assert bad["step"] == "server info"
+    assert bad["cause"].endswith("speculative_num_steps is 1, planned is 3")
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"FAKE_TEXT": "!"}, "the server generates one token 64 times"),
+        ({"FAKE_CHAT_STATUS": "500"}, "/v1/chat/completions gave status 500"),
+        ({"FAKE_SERVER_INFO": '{"speculative_algorithm": null}'}, "the server runs without speculation"),
+        ({"FAKE_ACCEPT_LENGTH": "1.03"}, "the accept length is 1.03, below 1.5: the drafter does not help"),
+    ],
+)
+def test_a_fault_of_the_server(host: Host, environment: dict[str, str], words: str) -> None:
+    with fake(host.engine, host.port, True, None, **environment):
+        assert host.run(speculative=True, accept_length_min=1.5, tool_calls=True)["cause"] == words
+
+
+def test_documents_are_returned_for_expectations_without_secrets(host: Host) -> None:
+    expect = [{"name": "a", "query": "server_info.version", "equals": "x"}]
+    with fake(host.engine, host.port, FAKE_SERVER_INFO='{"api_key": "s3cret"}'):
+        result = host.run(expect=expect)
+    assert set(result["documents"]) == {"server_info", "models", "generation"}
+    assert "s3cret" not in json.dumps(result)
+
+
+def test_a_proof_is_taken_up_where_the_slice_left_it(host: Host) -> None:
+    with fake(host.engine, host.port):
+        first = host.run(slice=0.0, timeout=20)
+        while not first.get("proof"):
+            first = host.run(slice=0.0, invocation="one")
+        assert not first["ready"]
+        assert [step["step"] for step in first["proof"]["steps"]] == ["model"]
+        last = host.run(slice=10, invocation="one", proof=first["proof"])
+    assert [step["step"] for step in last["steps"]] == ["model", "generation", "server info"]
+
+
 def test_a_unit_that_has_failed_fails_with_its_reason(host: Host) -> None:
     host.is_now(FAILED)
     result = host.run(timeout=3600)

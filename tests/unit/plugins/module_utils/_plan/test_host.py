@@ -183,6 +183,8 @@ def test_ranks_are_not_filled_in_where_the_operator_spreads_the_target(site: Pat
         ("sglang_server_secret_args", {"admin_api_key": CANARY}, "secret-admin-alone"),
         ("sglang_server_name", "a/b", "variable-type"),
         ("sglang_plan_accept", "some-rule", "variable-type"),
+        ("sglang_server_expect", {"name": "a"}, "variable-type"),
+        ("sglang_server_expect", [{"name": "a", "query": "a[", "min": 1}], "expectation"),
         ("sglang_model_target", {"name": "x"}, "variable-type"),
         ("sglang_model_target", {"repo": "tiny/k2", "path": "x"}, "variable-type"),
         ("sglang_model_target", "tiny/other", "model-lock-missing"),
@@ -217,6 +219,27 @@ def test_sglang_takes_one_configuration_file(site: Path) -> None:
     assert "secret-args-and-config" not in rule_ids(planned(site, sglang_server_args=own))
     plan = planned(site, sglang_server_args=own, sglang_server_secret_args={"api_key": CANARY})
     assert "secret-args-and-config" in rule_ids(plan)
+
+
+def test_the_server_plan_holds_what_the_gate_asks_for(site: Path) -> None:
+    args = {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "tool_call_parser": "kimi_k2",
+    }
+    plan = planned(site, sglang_model_drafter="tiny/draft", sglang_server_args=args)
+    assert plan.server is not None
+    assert plan.server["speculation"] == {"algorithm": "EAGLE3", "steps": 3, "topk": 1, "draft_tokens": 4}
+    assert (plan.server["tool_call_parser"], plan.server["decode_log_interval"]) == ("kimi_k2", 40)
+    adapting = planned(
+        site, sglang_model_drafter="tiny/draft", sglang_server_args={**args, "speculative_adaptive": True}
+    )
+    assert adapting.server is not None
+    assert adapting.server["speculation"]["steps"] is None
+    without = planned(site, sglang_model_drafter=None, sglang_server_args={}).server
+    assert without is not None
+    assert without["speculation"] is None
 
 
 def test_a_lock_that_is_no_json(site: Path) -> None:
