@@ -106,7 +106,8 @@ class HostPlan:
 def plan_host(host: str, variables: t.Mapping[str, t.Any], unreadable: t.Mapping[str, str]) -> HostPlan:
     """Plan one host.
 
-    :param variables: the host's variables by the names of :data:`DEFAULTS`, and those of the inventory and the connection.
+    :param variables: what of the host's variables the plan reads: :data:`DEFAULTS`, inventory_dir, ansible_host and
+        ansible_port.
     :param unreadable: variables that could not be templated, with the reason.
     """
     return _Planner(host, variables, unreadable).plan()
