@@ -11,10 +11,10 @@ short_description: Batches for a change of many hosts, and one table of what bec
 version_added: 0.1.0
 author: inferops contributors (@inferops)
 description:
-  - With O(state=planned) puts the hosts of the play that have not failed into batches. The hosts of one replica over several
-    nodes, as the plan knows it, are in one batch.
-  - With O(state=shown) prints one table of all hosts of the play, with what the roles C(sglang_rollout) and C(sglang_server)
-    noted of each.
+  - With O(state=planned) puts the hosts of the play that have not failed into batches. The hosts of one replica over
+    several nodes, as the plan knows it, are in one batch.
+  - With O(state=shown) prints one table of all hosts of the play, with what the roles C(sglang_rollout) and
+    C(sglang_server) noted of each.
   - Runs on the controller. The role P(inferops.serving.sglang_rollout#role) uses both.
 attributes:
   action:
@@ -36,7 +36,8 @@ options:
     choices: [planned, shown]
     required: true
   batches:
-    description: With O(state=planned) the sizes of the batches, numbers of hosts or percentages of all hosts. The last is repeated.
+    description:
+      - With O(state=planned) the sizes of the batches, as numbers or percentages of all hosts. The last is repeated.
     type: list
     elements: raw
   hosts:
@@ -64,8 +65,8 @@ RETURN = r"""
 hosts:
   description:
     - With O(state=planned) the hosts in the order of their batches.
-    - With O(state=shown) a mapping from each host to its C(outcome), C(before), C(release), C(accept_length), C(seconds) and
-      C(problem).
+    - With O(state=shown) a mapping from each host to its C(outcome), C(before), C(release), C(accept_length),
+      C(seconds) and C(problem).
   returned: always
   type: raw
 sizes:

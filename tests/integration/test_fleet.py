@@ -1,7 +1,7 @@
 # Copyright (c) 2026, inferops contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several hosts, and several services on one of them, with an engine that starts at once. The tests build on each other."""
+"""Several hosts, and several services on one, with an engine that starts at once. The tests build on each other."""
 
 from __future__ import annotations
 
@@ -150,7 +150,8 @@ def test_two_services_of_one_machine_install_at_the_same_time_and_serve_side_by_
     both: dict[str, dict[str, Any]] = {NAMES[0]: {}, SECOND: {"sglang_server_name": "second"}}
     run = fleet.play("site", both, sglang_rollout_batches=[2])
     assert run.status == 0, run.output
-    assert served(NAMES[0]) and served(SECOND)
+    assert served(NAMES[0])
+    assert served(SECOND)
     assert len(fleet.sudo(NAMES[0], "ls /opt/sglang/engines").split()) == 1
     again = fleet.play("site", both, sglang_rollout_batches=[2])
     assert [again.recap(name, "changed") for name in both] == [0, 0], again.output
@@ -174,3 +175,46 @@ def test_a_fault_on_the_second_host_leaves_the_others_as_they_are(fleet: Fleet) 
     assert "Not begun on 2 of 4 hosts" in run.output
     assert client.refused
     assert max(map(len, client.refused)) == 1
+
+
+def test_what_runs_is_diagnosed_and_nothing_touched(fleet: Fleet) -> None:
+    before = fleet.hosts.snapshot(NAMES[1])
+    run = fleet.play("diagnose", {NAMES[1]: {}})
+    assert run.status == 0, run.output
+    assert run.recap(NAMES[1], "changed") == 0
+    assert fleet.hosts.snapshot(NAMES[1]) == before
+    assert "release 2, which has not passed the gate; previous: 1; kept: 1, 2" in run.output
+    assert "+ --served-model-name 100% of $HOME" in run.output
+    assert "FAKE_EXIT_AFTER" not in run.output
+
+
+def test_a_restart_serves_what_is_deployed_and_stops_at_a_failure(fleet: Fleet) -> None:
+    run = fleet.play("restart", {name: {} for name in NAMES[:3]})
+    assert run.status == 2, run.output
+    assert served(NAMES[0]) == "new"
+    assert [run.recap(name, "failed") for name in NAMES[:3]] == [0, 1, 0]
+    assert run.table[NAMES[2]][2] == "untouched"
+
+
+def test_a_service_is_removed_only_when_asked_and_without_the_other_one(fleet: Fleet) -> None:
+    second = {SECOND: {"sglang_server_name": "second"}}
+    refused = fleet.play("remove", second)
+    assert refused.status == 2, refused.output
+    assert served(SECOND)
+    words = ("-e", "sglang_remove=yes", "-e", "sglang_remove_models=true", "-e", "sglang_remove_engines=true")
+    before = fleet.hosts.snapshot(NAMES[0])
+    predicted = fleet.play("remove", second, "--check", *words)
+    assert fleet.hosts.snapshot(NAMES[0]) == before
+    run = fleet.play("remove", second, *words)
+    assert run.status == 0, run.output
+    assert run.recap(SECOND, "changed") == predicted.recap(SECOND, "changed") == 3
+    assert served(SECOND) is None
+    assert served(NAMES[0]) == "new"
+    assert (
+        fleet.sudo(NAMES[0], "ls /var/lib/sglang /opt/sglang/engines /etc/systemd/system | grep -c second || true")
+        == "0"
+    )
+    assert fleet.play("remove", second, *words).recap(SECOND, "changed") == 0
+    last = fleet.play("remove", {NAMES[0]: {}}, *words)
+    assert last.recap(NAMES[0], "changed") == 4, last.output
+    assert fleet.sudo(NAMES[0], "ls /opt/sglang/engines /srv/models | grep -c -e 0.5.19 -e models-- || true") == "0"

@@ -85,7 +85,7 @@ class Row:
 def row(host: str, variables: t.Mapping[str, t.Any], prepared: bool) -> Row:
     """What became of a host.
 
-    :param variables: the host's own; they hold what roles/sglang_rollout noted and the result of the role sglang_server.
+    :param variables: the host's own, with what roles/sglang_rollout noted and the result of the role sglang_server.
     :param prepared: whether engine and models are there.
     """
     if not prepared:
