@@ -11,8 +11,8 @@ short_description: What runs as an SGLang service, since when, and what went wro
 version_added: 0.1.0
 author: inferops contributors (@inferops)
 description:
-  - Reads the unit's state, the releases, the command line of the running process, and the evidence of the last start that
-    failed. Changes nothing and shows no environment.
+  - Reads the unit's state, the releases, the command line of the running process, and the evidence of the last start
+    that failed. Changes nothing and shows no environment.
 attributes:
   check_mode:
     description: Can run in check mode and does the same as in a real run.

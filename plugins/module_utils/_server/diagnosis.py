@@ -126,7 +126,8 @@ def _unit_line(unit: str, state: t.Mapping[str, str]) -> str:
     if state.get("LoadState") == "not-found":
         return f"{unit} is not installed"
     since = state.get("ActiveEnterTimestamp") or "it was never active"
-    line = f"{unit}: {state.get('ActiveState')} ({state.get('SubState')}), {state.get('UnitFileState')}; active since: {since}"
+    line = f"{unit}: {state.get('ActiveState')} ({state.get('SubState')}), {state.get('UnitFileState')}"
+    line += f"; active since: {since}"
     if state.get("NRestarts", "0") != "0":
         line += f"; started again by systemd {state['NRestarts']} times"
     if state.get("Result", "success") != "success":
