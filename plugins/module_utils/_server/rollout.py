@@ -92,7 +92,9 @@ def row(host: str, variables: t.Mapping[str, t.Any], prepared: bool) -> Row:
         return Row(host, UNPREPARED)
     if not variables.get("__sglang_rollout_begun"):
         return Row(host, UNTOUCHED)
-    result = variables.get("sglang_server_result") or {}
+    # before the change it is a prediction, or that of an earlier play
+    result = variables.get("sglang_server_result") if variables.get("__sglang_rollout_changing") else None
+    result = result or {}
     problem = str(variables.get("__sglang_rollout_problem") or "")
     return Row(host, str(result.get("outcome") or (FAILED if problem else _NOTHING)), result, problem)
 

@@ -42,7 +42,8 @@ def test_a_service_that_runs(tmp_path: Path) -> None:
     accepted = releases.note(1, "accepted")
     assert accepted
     assert found["report"] == [
-        "a.service: active (running), enabled; active since: Wed 2026-12-02 16:00:00 UTC; started again by systemd 2 times",
+        "a.service: active (running), enabled; active since: Wed 2026-12-02 16:00:00 UTC;"
+        " started again by systemd 2 times",
         f"release 1, accepted {accepted['time']} with accept length 2.50; previous: none; kept: 1",
         "engine /opt/e",
         "target tiny/k2 at abc",

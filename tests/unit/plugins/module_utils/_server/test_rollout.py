@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._server.rollout import Row, batches, row, table
 
 HOSTS = [f"h{number}" for number in range(8)]
+BEGUN = {"__sglang_rollout_begun": True, "__sglang_rollout_changing": True}
 
 
 @pytest.mark.parametrize(
@@ -42,11 +43,11 @@ def test_what_is_no_size_is_refused(sizes: list[Any]) -> None:
 def test_the_table_has_every_host_and_the_reason_of_every_failure() -> None:
     result = {"before": 3, "release": 4, "outcome": "changed", "accept_length": 2.345, "seconds": 71.8}
     rows = [
-        row("h1", {"__sglang_rollout_begun": True, "sglang_server_result": result}, True),
+        row("h1", {**BEGUN, "sglang_server_result": result}, True),
         row("h2", {"__sglang_rollout_begun": True, "__sglang_rollout_problem": "no port\nmore"}, True),
         row("h3", {}, True),
         row("h4", {}, False),
-        row("h5", {"__sglang_rollout_begun": True, "sglang_server_result": {"accept_length": None}}, True),
+        row("h5", {**BEGUN, "sglang_server_result": {"accept_length": None}}, True),
     ]
     assert table(rows).splitlines() == [
         "host  before  after  outcome       accept length  seconds",
@@ -62,8 +63,8 @@ def test_the_table_has_every_host_and_the_reason_of_every_failure() -> None:
 
 
 def test_a_restored_host_keeps_its_outcome() -> None:
-    variables = {
-        "__sglang_rollout_begun": True,
+    variables: dict[str, Any] = {
+        **BEGUN,
         "__sglang_rollout_problem": "accept length 1.03",
         "sglang_server_result": {"outcome": "restored", "before": 3, "release": 3, "failed": True},
     }
@@ -76,3 +77,13 @@ def test_a_restored_host_keeps_its_outcome() -> None:
         "seconds": None,
     }
     assert Row("h1", "x").cells == ("h1", "-", "-", "x", "-", "-")
+
+
+def test_a_prediction_is_no_result() -> None:
+    predicted = {"outcome": "would change", "before": 3}
+    variables = {
+        "__sglang_rollout_begun": True,
+        "__sglang_rollout_problem": "not drained",
+        "sglang_server_result": predicted,
+    }
+    assert row("h1", variables, True).cells == ("h1", "-", "-", "failed", "-", "-")
