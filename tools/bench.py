@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measure this collection against its peers in the same run, and print the tables of docs/performance.md.
 
-Usage: python tools/bench.py [plan] [store] [torrent] [--engine ENGINE/bin/python]
+Usage: python tools/bench.py [plan] [store] [torrent] [noop] [--engine ENGINE/bin/python]
 
 Every figure is that of a whole process, on two CPU cores. The runs of one table alternate, so that whatever else the
 machine does hits all of them. There is no limit that fails: a time alone says more of the machine than of the code.
@@ -17,6 +17,8 @@ and against hashlib alone, on a model of 4 GB that the test hub serves on the lo
 directory (``TMPDIR``), which is to be on a disk.
 
 ``torrent`` measures four hosts that fetch a model by torrent, against one after another (tools/bench_torrent.py).
+
+``noop`` measures site.yml on 1, 4 and 8 test hosts where nothing is to be done (tools/bench_noop.py). It wants root.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.engine import hub_client  # noqa: E402
+from tools.bench_noop import noop  # noqa: E402
 from tools.bench_torrent import swarm  # noqa: E402
 
 CORES = 2
@@ -523,7 +526,12 @@ def _store_answers(verifying: dict[str, list[Run]], fetching: dict[str, list[Run
 
 # ---- the command ----------------------------------------------------------------------------------------------------
 
-SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {"plan": plan, "store": store, "torrent": swarm}
+SECTIONS: dict[str, Callable[[str | None], Iterator[str]]] = {
+    "plan": plan,
+    "store": store,
+    "torrent": swarm,
+    "noop": noop,
+}
 
 
 def machine() -> str:

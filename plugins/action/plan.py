@@ -19,7 +19,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._plan.plan_file i
 from ansible_collections.inferops.serving.plugins.plugin_utils._origin import origin
 
 #: What the plan reads of a host beside its own variables.
-_ABOUT_THE_HOST = ("ansible_host", "inventory_dir")
+_ABOUT_THE_HOST = ("ansible_host", "ansible_port", "inventory_dir")
 
 
 class ActionModule(ActionBase):

@@ -65,7 +65,9 @@ options:
     type: dict
     default: {}
   release:
-    description: The number of an existing release to go back to, or V(previous) for the one that was accepted before.
+    description:
+      - The number of an existing release to go back to, or V(previous) for the one that was accepted before.
+      - V(current) restarts that which runs.
     type: str
   restart:
     description:

@@ -92,7 +92,8 @@ options:
   release:
     description:
       - The number of the release.
-      - With V(staged) an existing release is to run, or with V(previous) the one that was accepted before.
+      - With V(staged) an existing release is to run, or with V(previous) the one that was accepted before, or with
+        V(current) that which runs is to be restarted.
     type: str
   action:
     description: What V(switched) does, as V(staged) returned it.
@@ -309,6 +310,8 @@ class Step:
             number = current if same and current is not None else self.releases.number_for(content)
         state = self.service.state()
         action, why = self.service.due(self.releases, number if same else None, state)
+        if self.params["release"] == "current":
+            action, why = RESTART, "a restart was asked for"
         staged = isinstance(chosen, int) or (same and before is not None and before.gate == content.gate)
         result = {
             "changed": not staged,
@@ -344,7 +347,11 @@ class Step:
         wanted = self.params["release"]
         if wanted is None:
             return Content(*(self.params[key] for key in ("unit_text", "environment", "plan", "secret_args", "gate")))
-        if wanted == "previous":
+        if wanted == "current":
+            number = self.releases.current
+            if number is None:
+                raise ValueError("no release is deployed, so there is nothing to restart")
+        elif wanted == "previous":
             number = self.releases.fallback(self.releases.current)
             if number is None:
                 raise ValueError("no other release was ever accepted here")

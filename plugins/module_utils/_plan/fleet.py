@@ -11,9 +11,10 @@ import collections
 import dataclasses
 import typing as t
 
-from .._sglang.findings import Finding, find
+from .._sglang.findings import Finding, Remedy, find
 from .._sglang.judge import stops
 from .._sglang.versions import Release
+from .devices import BASE, VISIBLE, Devices
 from .host import SECRETS, HostPlan
 from .places import Locate
 
@@ -57,7 +58,7 @@ def plan_fleet(plans: t.Sequence[HostPlan], locate: t.Callable[[str], Locate]) -
     :param locate: host name -> the function that knows where that host's variables were written.
     """
     between: dict[str, list[Finding]] = collections.defaultdict(list)
-    for rule in (_port_clashes, _name_clashes, _replicas):
+    for rule in (_port_clashes, _name_clashes, _gpu_clashes, _gpus_beyond, _replicas):
         for host, finding in rule(plans):
             between[host].append(finding)
     plans = [dataclasses.replace(plan, findings=(*plan.findings, *between.get(plan.host, ()))) for plan in plans]
@@ -101,6 +102,80 @@ def _name_clashes(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]
         for plan in sharing:
             keys = ["sglang_server_name"]
             yield plan.host, _find("name-clash", plan, keys, unit=unit, address=address, others=_others(plan, sharing))
+
+
+def _gpu_clashes(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
+    """Two services of one machine on one GPU. Who comes first in the inventory stays where it is."""
+    machines: dict[str, list[tuple[HostPlan, Devices]]] = collections.defaultdict(list)
+    for plan in plans:
+        if plan.server and plan.devices and _count(plan) != 0:
+            machines[plan.address].append((plan, plan.devices))
+    for address, services in machines.items():
+        for plan, own, free in _places_for(services):
+            others = [other for other, its in services if other is not plan and own.names & its.names]
+            if others:
+                shared = {name for other, its in services if other in others for name in own.names & its.names}
+                words = {"gpus": _numbers(shared), "address": address, "others": ", ".join(one.host for one in others)}
+                remedy = _other_gpus(own, free) if free else _fewer_gpus(plan, own, [one for one, _its in services])
+                yield plan.host, _find("gpu-clash", plan, _gpu_keys(own), remedy, **words)
+
+
+def _places_for(
+    services: t.Sequence[tuple[HostPlan, Devices]],
+) -> t.Iterator[tuple[HostPlan, Devices, Devices | None]]:
+    """Each service with its GPUs and those that it could have; None for all where there are not enough."""
+    taken: set[str] = set()
+    places: list[Devices | None] = []
+    for plan, own in services:
+        places.append(own.moved(taken, _count(plan)) if own.names & taken else own)
+        taken |= (places[-1] or own).names
+    for (plan, own), free in zip(services, places):
+        yield plan, own, free if all(places) else None
+
+
+def _gpus_beyond(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
+    """A service on GPUs that its machine does not have, or that CUDA_VISIBLE_DEVICES hides from it."""
+    for plan in plans:
+        own = plan.devices
+        count = len(own.visible) if own and own.visible is not None else _count(plan)
+        # more ranks than GPUs is gpus-too-few, wherever they begin
+        if not plan.server or own is None or not count or own.ranks > count or own.numbers[-1] < count:
+            continue
+        words = {"last": own.numbers[-1], "count": count}
+        fitting = Remedy({BASE: count - own.ranks}, remove=("gpu_id_step",) if own.step > 1 else ())
+        yield plan.host, _find("gpu-beyond", plan, [BASE, "gpu_id_step", "tp_size"], fitting, **words)
+
+
+def _count(plan: HostPlan) -> int | None:
+    """How many GPUs the machine has, None where that is unknown."""
+    return plan.gpu.count if plan.gpu else None
+
+
+def _gpu_keys(own: Devices) -> list[str]:
+    return ["sglang_server_env"] if own.visible is not None else [BASE, "tp_size"]
+
+
+def _other_gpus(own: Devices, free: Devices) -> Remedy:
+    """The change from one place to another; none for a service that stays."""
+    if free == own:
+        return Remedy()
+    if free.visible is not None:
+        return Remedy({VISIBLE: ",".join(free.visible)}, variable="sglang_server_env")
+    return Remedy({BASE: free.base})
+
+
+def _fewer_gpus(plan: HostPlan, own: Devices, services: t.Sequence[HostPlan]) -> Remedy:
+    """An even share of the machine, where tensor parallelism is all that takes its GPUs."""
+    share = (_count(plan) or 0) // len(services)
+    # heads are divided among the ranks, so that a power of two it is
+    share = 1 << (share.bit_length() - 1) if share else 0
+    if not share or own.visible is not None or own.step != 1:
+        return Remedy()
+    return Remedy({"tp_size": share, BASE: services.index(plan) * share})
+
+
+def _numbers(names: t.Iterable[str]) -> str:
+    return ", ".join(sorted(names, key=lambda name: (len(name), name)))
 
 
 def _replicas(plans: t.Sequence[HostPlan]) -> t.Iterator[tuple[str, Finding]]:
@@ -158,5 +233,5 @@ def _others(plan: HostPlan, sharing: t.Sequence[HostPlan]) -> str:
     return ", ".join(other.host for other in sharing if other is not plan)
 
 
-def _find(rule: str, plan: HostPlan, keys: t.Sequence[str], **words: t.Any) -> Finding:
-    return find(rule, Release.parse(plan.release or "0"), keys, **words)
+def _find(rule: str, plan: HostPlan, keys: t.Sequence[str], remedy: Remedy | None = None, **words: t.Any) -> Finding:
+    return find(rule, Release.parse(plan.release or "0"), keys, remedy, **words)

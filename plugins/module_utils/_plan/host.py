@@ -25,6 +25,7 @@ from .._sglang.models import DRAFTERS, TARGETS, Model, from_catalogue
 from .._sglang.versions import Release
 from .._store.errors import StoreError
 from .._store.lock import ModelLock, parse_lock
+from .devices import Devices, devices
 from .engine_lock import EngineLock, EngineLockProblem, engine_lock_folder, read_engine_lock
 
 #: Every variable the plan reads, with its default. The argument specification of sglang_plan repeats them for people.
@@ -98,6 +99,7 @@ class HostPlan:
     server: t.Mapping[str, t.Any] | None = None
     report: Report | None = None
     filled: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict)
+    devices: Devices | None = None
 
     def as_dict(self) -> dict[str, t.Any]:
         """The plan as the roles and other programs read it."""
@@ -117,7 +119,8 @@ class HostPlan:
 def plan_host(host: str, variables: t.Mapping[str, t.Any], unreadable: t.Mapping[str, str]) -> HostPlan:
     """Plan one host.
 
-    :param variables: the host's variables by the names of :data:`DEFAULTS`, inventory_dir and ansible_host.
+    :param variables: what of the host's variables the plan reads: :data:`DEFAULTS`, inventory_dir, ansible_host and
+        ansible_port.
     :param unreadable: variables that could not be templated, with the reason.
     """
     return _Planner(host, variables, unreadable).plan()
@@ -139,6 +142,9 @@ class _Planner:
     def __init__(self, host: str, variables: t.Mapping[str, t.Any], unreadable: t.Mapping[str, str]) -> None:
         self.host = host
         self.address = str(variables.get("ansible_host") or host)
+        # behind one address with forwarded ports there are as many machines
+        if str(variables.get("ansible_port") or 22) != "22":
+            self.address += f":{variables['ansible_port']}"
         self.base = variables.get("inventory_dir")
         self.findings: list[Finding] = []
         # rules about variables hold for every release
@@ -202,6 +208,7 @@ class _Planner:
             server=self._server(by_dest, report, engine, models),
             report=report,
             filled=filled,
+            devices=devices(by_dest, self.values["sglang_server_env"]),
         )
 
     # ---- the parts --------------------------------------------------------------------------------

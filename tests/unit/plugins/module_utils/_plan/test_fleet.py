@@ -19,6 +19,10 @@ GOOD = {
 }
 
 
+#: Of unknown memory, so that nothing is too large for it.
+ROOMY = {"sglang_plan_gpu": {"compute_capability": "12.0", "count": 8}}
+
+
 def fleet(hosts: dict[str, dict[str, Any]], locate: Locate = nowhere) -> FleetPlan:
     plans = [plan_host(host, {**GOOD, **variables}, {}) for host, variables in hosts.items()]
     return plan_fleet(plans, lambda _host: locate)
@@ -62,17 +66,100 @@ def test_one_port_twice_on_one_machine() -> None:
     machine = {"ansible_host": "gpu7"}
     named = [{**machine, "sglang_server_name": name} for name in ("one", "two")]
     planned = fleet({"a1": named[0], "a2": named[1], "b1": {"ansible_host": "gpu8"}})
-    assert [(problem.finding.rule, problem.hosts) for problem in planned.stopping] == [
-        ("port-clash", ("a1",)),
-        ("port-clash", ("a2",)),
-    ]
-    apart = fleet({"a1": {**named[0], **spec(port=30001)}, "a2": {**named[1], **spec(port=30002)}})
+    assert [problem.hosts for problem in planned.stopping if problem.finding.rule == "port-clash"] == [("a1",), ("a2",)]
+    places = [{"port": 30001 + number, "tp_size": 4, "base_gpu_id": 4 * number} for number in range(2)]
+    apart = fleet({f"a{number}": {**named[number], **spec(**places[number]), **ROOMY} for number in range(2)})
     assert apart.stopping == []
+
+
+def test_one_address_with_forwarded_ports_is_as_many_machines() -> None:
+    machine = {"ansible_host": "gateway.example.org"}
+    assert fleet({f"a{port}": {**machine, "ansible_port": port} for port in (22, 2201, 2202)}).stopping == []
+    same = fleet({"a1": {**machine, "ansible_port": 22}, "a2": machine})
+    assert {problem.finding.rule for problem in same.stopping} == {"port-clash", "name-clash", "gpu-clash"}
+
+
+def services(*each: dict[str, Any], **variables: Any) -> dict[str, dict[str, Any]]:
+    """Services of one machine; ``env`` is the environment, everything else a server argument."""
+    found = {}
+    for number, args in enumerate(each):
+        env = {"sglang_server_env": args["env"]} if "env" in args else {}
+        args = {"port": 30001 + number, **{key: value for key, value in args.items() if key != "env"}}
+        name = {"ansible_host": "gpu7", "sglang_server_name": f"s{number}"}
+        found[f"a{number}"] = {**ROOMY, "sglang_server_args": args, **env, **name, **variables}
+    return found
+
+
+def gpu_findings(hosts: dict[str, dict[str, Any]]) -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
+    problems = fleet(hosts).stopping
+    return [
+        (problem.finding.rule, problem.hosts, dict(problem.finding.remedy.set))
+        for problem in problems
+        if problem.finding.rule in ("gpu-clash", "gpu-beyond")
+    ]
+
+
+def test_the_same_gpus_twice_on_one_machine() -> None:
+    four = {"tp_size": 4}
+    assert gpu_findings(services(four, four)) == [
+        ("gpu-clash", ("a0",), {}),
+        ("gpu-clash", ("a1",), {"base_gpu_id": 4}),
+    ]
+    (problem,) = [one for one in fleet(services(four, four)).stopping if one.hosts == ("a1",)]
+    assert problem.finding.message.startswith("GPU 0, 1, 2, 3 of gpu7 is planned for a0 as well.")
+    assert gpu_findings(services(four, {**four, "base_gpu_id": 4})) == []
+
+
+def test_every_second_gpu_and_data_parallel_replicas_count() -> None:
+    assert gpu_findings(services({"tp_size": 4, "gpu_id_step": 2}, {"tp_size": 1, "base_gpu_id": 1})) == []
+    assert gpu_findings(services({"tp_size": 4, "gpu_id_step": 2}, {"tp_size": 1, "base_gpu_id": 6})) == [
+        ("gpu-clash", ("a0",), {}),
+        ("gpu-clash", ("a1",), {"base_gpu_id": 1}),
+    ]
+    two = {"tp_size": 2, "dp_size": 2}
+    assert gpu_findings(services(two, {"tp_size": 2, "base_gpu_id": 2}))[1] == (
+        "gpu-clash",
+        ("a1",),
+        {"base_gpu_id": 4},
+    )
+    assert gpu_findings(services({**two, "enable_dp_attention": True}, {"tp_size": 2, "base_gpu_id": 2})) == []
+
+
+def test_the_visible_devices_are_those_that_count() -> None:
+    first, second = ({"tp_size": 4, "env": {"CUDA_VISIBLE_DEVICES": one}} for one in ("0,1,2,3", "4, 5, 6, 7"))
+    assert gpu_findings(services(first, second)) == []
+    assert gpu_findings(services(first, first))[1] == ("gpu-clash", ("a1",), {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
+    assert gpu_findings(services(first, {"tp_size": 4, "base_gpu_id": 4})) == []
+    # numbers and UUIDs cannot be compared, two UUIDs can
+    uuid = {"tp_size": 1, "env": {"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}}
+    assert gpu_findings(services(first, uuid)) == []
+    assert [rule for rule, _hosts, _remedy in gpu_findings(services(uuid, uuid))] == ["gpu-clash"] * 2
+    hidden = {"tp_size": 2, "base_gpu_id": 3, "env": {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}}
+    assert gpu_findings(services(hidden)) == [("gpu-beyond", ("a0",), {"base_gpu_id": 2})]
+
+
+def test_services_that_do_not_fit_together_share_evenly() -> None:
+    assert gpu_findings(services({"tp_size": 8}, {"tp_size": 8})) == [
+        ("gpu-clash", ("a0",), {"tp_size": 4, "base_gpu_id": 0}),
+        ("gpu-clash", ("a1",), {"tp_size": 4, "base_gpu_id": 4}),
+    ]
+
+
+def test_more_gpus_than_the_machine_has() -> None:
+    assert gpu_findings(services({"tp_size": 4, "base_gpu_id": 6})) == [("gpu-beyond", ("a0",), {"base_gpu_id": 4})]
+    assert gpu_findings(services({"tp_size": 4, "base_gpu_id": 4})) == []
+    assert gpu_findings(services({"tp_size": 4}, {"tp_size": 4}, sglang_plan_gpu="none")) == []
+    assert gpu_findings(services({"tp_size": 4}, {"tp_size": 4}, sglang_plan_gpu=None))[1][2] == {"base_gpu_id": 4}
 
 
 def test_one_name_twice_on_one_machine() -> None:
     machine = {"ansible_host": "gpu7"}
-    planned = fleet({"a1": {**machine, **spec(port=30001)}, "a2": {**machine, **spec(port=30002)}})
+    planned = fleet(
+        {
+            "a1": {**machine, **spec(port=30001, tp_size=4), **ROOMY},
+            "a2": {**machine, **spec(port=30002, tp_size=4, base_gpu_id=4), **ROOMY},
+        }
+    )
     assert {problem.finding.rule for problem in planned.stopping} == {"name-clash"}
 
 

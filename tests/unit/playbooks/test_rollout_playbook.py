@@ -1,0 +1,187 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml in batches, with roles that only pretend: who is changed, who is left alone, what the table says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+PRETENDED = {
+    # ends as its host's variable says
+    "sglang_server": [
+        {"ansible.builtin.ping": None},
+        {
+            "ansible.builtin.command": {"argv": ["echo", "{{ outcome }}"]},
+            "register": "sglang_server_result",
+            "changed_when": "outcome == 'changed'",
+            "failed_when": "outcome in ['restored', 'failed']",
+        },
+        {
+            "ansible.builtin.lineinfile": {"path": "{{ log }}", "line": "{{ inventory_hostname }}", "create": True},
+            "delegate_to": "localhost",
+            "when": "not ansible_check_mode and sglang_server_result.unreachable is undefined",
+        },
+    ],
+    "sglang_engine": [{"ansible.builtin.fail": {"msg": "no space"}, "when": "prepares is defined and not prepares"}],
+    "sglang_model": [],
+}
+HOOK = [
+    {
+        "ansible.builtin.lineinfile": {"path": "{{ log }}", "line": "HOOK {{ inventory_hostname }}", "create": True},
+        "delegate_to": "localhost",
+    },
+    {"ansible.builtin.fail": {"msg": "the gateway says no"}, "when": "'HOOK' in refuse | default([])"},
+]
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "log"
+        collection = folder / "collections/ansible_collections/inferops/serving"
+        (collection / "roles").mkdir(parents=True)
+        for name in ("plugins", "playbooks", "meta", "galaxy.yml", "roles/sglang_plan", "roles/sglang_rollout"):
+            (collection / name).symlink_to(ROOT / name)
+        for role, tasks in PRETENDED.items():
+            (collection / f"roles/{role}/tasks").mkdir(parents=True)
+            (collection / f"roles/{role}/tasks/main.yml").write_text(yaml.safe_dump(tasks))
+        for hook in ("drain", "join"):
+            (folder / f"{hook}.yml").write_text(yaml.safe_dump(HOOK).replace("HOOK", hook))
+        self.hooks = {f"sglang_rollout_{hook}": str(folder / f"{hook}.yml") for hook in ("drain", "join")}
+
+    def play(self, hosts: dict[str, dict[str, Any]], *words: str, **common: Any) -> subprocess.CompletedProcess[str]:
+        variables = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "sglang_engine_version": "0.5.19",
+            "sglang_engine_lock": str(ROOT / "tests/engine/lock"),
+            "sglang_engine_python": "3.11",
+            "sglang_plan_gpu": "none",
+            "sglang_model_target": "tiny/k2",
+            "sglang_model_lock_dir": str(ROOT / "inventories/locks"),
+            "sglang_server_args": {"device": "cpu", "attention_backend": "intel_amx"},
+            "log": str(self.log),
+            "outcome": "changed",
+            **common,
+        }
+        (self.folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": variables}}))
+        return subprocess.run(
+            [
+                str(Path(sys.executable).parent / "ansible-playbook"),
+                "-i",
+                "inventory.yml",
+                "inferops.serving.site",
+                *words,
+            ],
+            cwd=self.folder,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+                "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections"),
+                "ANSIBLE_LOCAL_TEMP": str(self.folder / "tmp"),
+                "ANSIBLE_REMOTE_TEMP": str(self.folder / "tmp"),
+                "ANSIBLE_NOCOLOR": "1",
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    @property
+    def done(self) -> list[str]:
+        """What was done, in order."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def outcomes(run: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The table's hosts with their outcomes."""
+    assert "\nhost " in run.stdout, run.stdout + run.stderr
+    lines = run.stdout[run.stdout.index("\nhost ") :].strip().split("\n\n")[0].splitlines()[1:]
+    rows = [re.split(r"\s{2,}", line) for line in lines]
+    return {row[0]: row[3] for row in rows if len(row) == 6}
+
+
+def test_a_failed_batch_leaves_the_others_alone_and_ends_the_run_as_failed(site: Site) -> None:
+    hosts: dict[str, dict[str, Any]] = {"a1": {}, "a2": {"outcome": "failed"}, "a3": {}, "a4": {}}
+    run = site.play(hosts)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched", "a4": "untouched"}
+    assert site.done == ["a1"]
+    assert [int(one) for one in re.findall(r"failed=(\d)", run.stdout)] == [0, 1, 0, 0]
+
+
+def test_some_may_fail_where_that_is_said(site: Site) -> None:
+    hosts: dict[str, dict[str, Any]] = {"a1": {}, "a2": {"outcome": "failed"}, "a3": {}, "a4": {}}
+    run = site.play(hosts, sglang_rollout_max_fail_percentage=25, sglang_rollout_batches=[1])
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert site.done == ["a1", "a3", "a4"]
+
+
+def test_the_canary_is_the_first_host_that_could_be_prepared(site: Site) -> None:
+    hosts: dict[str, dict[str, Any]] = {"a1": {"prepares": False}, "a2": {"outcome": "failed"}, "a3": {}, "a4": {}}
+    run = site.play(hosts)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a2": "failed", "a3": "untouched", "a4": "untouched", "a1": "not prepared"}
+    assert site.done == []
+
+
+def test_an_unreachable_host_is_a_failed_one_and_in_the_table(site: Site) -> None:
+    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    run = site.play({"a1": closed, "a2": {}})
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
+    assert site.done == []
+
+
+def test_a_refused_plan_prepares_nothing(site: Site) -> None:
+    run = site.play({"a1": {}, "a2": {"sglang_server_args": {"no_such_flag": 1}}})
+    assert run.returncode == 2
+    assert "flag-unknown" in run.stdout + run.stderr
+    assert "Prepare all hosts" not in run.stdout
+    assert site.done == []
+
+
+def test_a_size_that_is_none_is_said_before_a_service_is_touched(site: Site) -> None:
+    run = site.play({"a1": {}}, sglang_rollout_batches=["half"])
+    assert run.returncode == 2
+    assert "sglang_rollout_batches: 'half' is no size of a batch" in run.stdout + run.stderr
+    assert site.done == []
+
+
+def test_a_gateway_is_told_before_and_after(site: Site) -> None:
+    run = site.play({"a1": {}, "a2": {}}, **site.hooks)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert site.done == ["drain a1", "a1", "join a1", "drain a2", "a2", "join a2"]
+
+
+@pytest.mark.parametrize(
+    ("host", "done", "said"),
+    [
+        ({"refuse": ["drain"]}, ["drain a1", "join a1"], "the gateway says no"),
+        ({"refuse": ["join"]}, ["drain a1", "a1", "join a1"], "It did not join again: the gateway says no"),
+        ({"outcome": "failed"}, ["drain a1"], "The host stays drained."),
+    ],
+)
+def test_what_a_gateway_is_told_of_a_host_that_fails(
+    site: Site, host: dict[str, Any], done: list[str], said: str
+) -> None:
+    run = site.play({"a1": host, "a2": {}}, **site.hooks)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert site.done == done
+    assert said in " ".join(run.stdout.split())
+    assert outcomes(run)["a2"] == "untouched"
