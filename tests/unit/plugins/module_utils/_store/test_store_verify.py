@@ -129,7 +129,11 @@ def test_nothing_to_prove_is_no_success(verification: Verification) -> None:
 
 def test_what_the_role_installs_runs_by_itself(verification: Verification, tmp_path: Path) -> None:
     module = ROOT / "plugins/modules/model_verify_program.py"
-    arguments = {"lib": str(tmp_path / "lib"), "locks": str(tmp_path / "locks"), "reports": str(tmp_path / "reports")}
+    arguments = {
+        "lib": str(tmp_path / "lib"),
+        "locks": str(tmp_path / "installed-locks"),
+        "reports": str(tmp_path / "reports"),
+    }
     told = {"ANSIBLE_MODULE_ARGS": {**arguments, "lock_texts": {"org--other": "{}"}}}
     for changed in (True, False):
         ran = subprocess.run(
