@@ -14,7 +14,6 @@ import typing as t
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible_collections.inferops.serving.plugins.module_utils._store import verify
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import sole_writer
 
@@ -129,11 +128,25 @@ def test_nothing_to_prove_is_no_success(verification: Verification) -> None:
 
 
 def test_what_the_role_installs_runs_by_itself(verification: Verification, tmp_path: Path) -> None:
-    names = yaml.safe_load((ROOT / "roles/sglang_model/vars/main.yml").read_text())["__sglang_model_verify_modules"]
-    installed = tmp_path / "lib" / PACKAGE
-    installed.mkdir(parents=True)
-    for name in names:
-        shutil.copy(ROOT / f"plugins/module_utils/_store/{name}.py", installed)
+    module = ROOT / "plugins/modules/model_verify_program.py"
+    arguments = {
+        "lib": str(tmp_path / "lib"),
+        "locks": str(tmp_path / "installed-locks"),
+        "reports": str(tmp_path / "reports"),
+    }
+    told = {"ANSIBLE_MODULE_ARGS": {**arguments, "lock_texts": {"org--other": "{}"}}}
+    for changed in (True, False):
+        ran = subprocess.run(
+            [sys.executable, str(module)],
+            input=json.dumps(told),
+            env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        answer = json.loads(ran.stdout)
+        assert (answer["changed"], answer["names"]) == (changed, ["org--other"])
+    names = [path.stem for path in (tmp_path / "lib" / PACKAGE).iterdir()]
     command = [sys.executable, "-B", "-E", "-s", "-m", ".".join((*PACKAGE.parts, "verify"))]
     command += ["--store", str(verification.subject.root), "--locks", str(verification.locks)]
     command += ["--report", str(verification.report)]

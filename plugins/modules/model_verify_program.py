@@ -1,0 +1,151 @@
+#!/usr/bin/python
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_verify_program
+short_description: Install the program that proves models without Ansible, and the locks it proves them by
+version_added: 0.1.0
+author: inferops contributors (@inferops)
+description:
+  - Writes the collection's own code for the verification, as this module carries it, and the locks. The role
+    P(inferops.serving.sglang_model#role) starts it by a timer.
+  - Everything belongs to root. Locks of other inventories in the same directory stay.
+attributes:
+  check_mode:
+    description: Can run in check mode and says whether anything would be written.
+    support: full
+  diff_mode:
+    description: Shows nothing. The code is no configuration, and the store has shown the locks.
+    support: none
+  idempotent:
+    description: Running it again changes nothing.
+    support: full
+options:
+  lib:
+    description: The directory that the program is imported from.
+    type: path
+    required: true
+  locks:
+    description: The directory of the locks of one store.
+    type: path
+    required: true
+  reports:
+    description: The directory that the program writes its reports to.
+    type: path
+    required: true
+  lock_texts:
+    description: The text of each lock, by the name of its file without the ending.
+    type: dict
+    required: true
+seealso:
+  - module: inferops.serving.model_snapshot
+"""
+
+EXAMPLES = r"""
+- name: Install the verification
+  inferops.serving.model_verify_program:
+    lib: /opt/sglang/verify/lib
+    locks: /opt/sglang/verify/locks/srv-models
+    reports: /var/lib/sglang/verify
+    lock_texts:
+      org--name: "{{ lookup('ansible.builtin.file', 'locks/org--name.json', rstrip=false) }}"
+"""
+
+RETURN = r"""
+names:
+  description: The names of all locks in the directory without their ending.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.serving.plugins.module_utils._store import verify
+
+#: Importing verify has imported all that it needs, and this module needs no more.
+_PACKAGE = verify.__name__.rpartition(".")[0]
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "lib": {"type": "path", "required": True},
+            "locks": {"type": "path", "required": True},
+            "reports": {"type": "path", "required": True},
+            "lock_texts": {"type": "dict", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    lib, locks = Path(module.params["lib"]), Path(module.params["locks"])
+    code = lib / _PACKAGE.replace(".", "/")
+    files = {code / f"{name}.py": text for name, text in program().items()}
+    files.update({locks / f"{name}.json": str(text) for name, text in module.params["lock_texts"].items()})
+    changed = False
+    try:
+        for folder in (code, locks, Path(module.params["reports"])):
+            changed |= directory(module, folder)
+        for path, text in files.items():
+            changed |= written(module, path, text.encode())
+        there = [path.name for path in locks.glob("*.json")] if locks.is_dir() else []
+    except OSError as exc:
+        module.fail_json(msg=f"The verification is not installed: {exc}")
+    names = {name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"])
+    module.exit_json(changed=changed, names=sorted(names))
+
+
+def program() -> dict[str, str]:
+    """The sources of the verification and of what it imports, from wherever this module is run."""
+    found = {}
+    for name, module in sorted(sys.modules.items()):
+        package, _dot, short = name.rpartition(".")
+        loader = getattr(module, "__loader__", None)
+        if package == _PACKAGE and loader is not None:
+            found[short] = str(loader.get_source(name))
+    return found
+
+
+def directory(module: AnsibleModule, path: Path) -> bool:
+    """Have a directory of root's that everybody may read."""
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    if not module.check_mode:
+        for one in reversed(missing):
+            one.mkdir()
+            one.chmod(0o755)
+    elif missing:
+        return True
+    return bool(missing) | attributes(module, path, 0o755)
+
+
+def written(module: AnsibleModule, path: Path, content: bytes) -> bool:
+    """Have a file with that content, replaced in one step."""
+    same = path.is_file() and path.read_bytes() == content
+    if not same and not module.check_mode:
+        new = path.with_name(f".{path.name}.new")
+        new.write_bytes(content)
+        new.chmod(0o644)
+        os.chown(new, 0, 0)
+        new.replace(path)
+    return not same or attributes(module, path, 0o644)
+
+
+def attributes(module: AnsibleModule, path: Path, mode: int) -> bool:
+    """Have root as the owner, and that mode."""
+    status = path.stat()
+    if (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, 0, mode):
+        return False
+    if not module.check_mode:
+        os.chown(path, 0, 0)
+        path.chmod(mode)
+    return True
+
+
+if __name__ == "__main__":
+    main()
