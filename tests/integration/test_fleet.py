@@ -216,5 +216,11 @@ def test_a_service_is_removed_only_when_asked_and_without_the_other_one(fleet: F
     )
     assert fleet.play("remove", second, *words).recap(SECOND, "changed") == 0
     last = fleet.play("remove", {NAMES[0]: {}}, *words)
-    assert last.recap(NAMES[0], "changed") == 4, last.output
-    assert fleet.sudo(NAMES[0], "ls /opt/sglang/engines /srv/models | grep -c -e 0.5.19 -e models-- || true") == "0"
+    assert last.recap(NAMES[0], "changed") == 6, last.output
+    assert (
+        fleet.sudo(
+            NAMES[0],
+            "ls /opt/sglang/engines /srv/models /opt/sglang/verify/locks/* | grep -c -e 0.5.19 -e tiny-- || true",
+        )
+        == "0"
+    )
