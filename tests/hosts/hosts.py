@@ -100,6 +100,7 @@ class Record:
 
     name: str
     port: int
+    binds: list[str]
 
 
 class Hosts:
@@ -140,7 +141,7 @@ class Hosts:
                     if not is_free(port):
                         raise RuntimeError(f"port {port} for host {name} is in use")
                     started.append(name)
-                    self._boot(base, Record(name, port), binds)
+                    self._boot(base, Record(name, port, list(binds)))
                 for name in started:
                     self._wait_for_ssh(name)
                 self._write_inventory()
@@ -148,16 +149,36 @@ class Hosts:
                 self.down(started)
                 raise
 
-    def _boot(self, base: Path, record: Record, binds: tuple[str, ...]) -> None:
+    def cut_power(self, name: str) -> None:
+        """Kill all of a host at once and boot it again from the root as it was left.
+
+        :raises RuntimeError: it did not boot. It has been ended.
+        """
+        record = self.record(name)
+        if record is None:
+            raise LookupError(f"no host {name} in {self.state}")
+        _kill(self._group(name))
+        _remove_group(self._group(name))
+        try:
+            self._start(record)
+            self._wait_for_ssh(name)
+        except BaseException:
+            self.down([name])
+            raise
+
+    def _boot(self, base: Path, record: Record) -> None:
         folder = self.state / record.name
         folder.mkdir(exist_ok=True)
         _write(folder / "record.json", json.dumps(dataclasses.asdict(record)))
         root = self.root(record.name)
         lay_root(base, root, f"inferops-{record.name}")
         self._configure(root, record)
-        group = self._group(record.name)
+        self._start(record)
+
+    def _start(self, record: Record) -> None:
+        root, group = self.root(record.name), self._group(record.name)
         group.mkdir()
-        with (folder / "console.log").open("wb") as console:
+        with (self.state / record.name / "console.log").open("ab") as console:
             subprocess.Popen(
                 [
                     "systemd-nspawn",
@@ -167,7 +188,7 @@ class Hosts:
                     "--link-journal=no",
                     f"--directory={root}",
                     f"--hostname={record.name}",
-                    *(f"--bind-ro={bind}" for bind in binds),
+                    *(f"--bind-ro={bind}" for bind in record.binds),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=console,

@@ -112,10 +112,6 @@ class Site:
         """The start of the service that runs; another one after each restart."""
         return self.sudo(f"systemctl show --property=InvocationID --value {UNIT}")
 
-    def boot(self) -> str:
-        """When the host was booted; empty while it does not answer."""
-        return self.hosts.run(HOST, "sudo stat -c %Y /run/systemd").stdout.strip()
-
     def answers(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/models", timeout=5) as answer:
@@ -204,7 +200,7 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
     ),
     "its port never opens": ({"FAKE_LOAD_SECONDS": "600"}, r"still loading after 15 s"),
     "it warms up for ever": ({"FAKE_WARMUP_SECONDS": "600"}, r"still warming up after 15 s"),
-    "it serves another model": ({"FAKE_MODEL": "other/model"}, r"the server serves other/model, not tiny/k2"),
+    "it serves another model": ({"FAKE_MODEL": "other/m"}, r"the server serves other/m, not tiny/k2"),
     "it answers with nothing": ({"FAKE_TEXT": ""}, r"the server generates nothing"),
     "its drafter does not help": ({"FAKE_ACCEPT_LENGTH": "1.03"}, r"the accept length is 1\.0\d*, below 1\.5"),
 }
@@ -283,11 +279,12 @@ def test_consent_is_asked_for_a_restart_only(site: Site, good: int) -> None:
         assert done.returncode != 0
         assert words in done.stdout
         check = site.play("--check", sglang_server_restart=policy, **new)
-        assert f"{HOST}: would restart as release {good + 1}: another release is to run" in check.stdout
+        assert re.search(rf"{HOST}: would restart as release \d+: another release is to run", check.stdout)
         assert "interrupts the service" in check.stdout
     assert site.started() == before
     done = site.play(sglang_server_restart="needs_consent", sglang_server_consent=True, **new)
-    assert (done.returncode, site.current()) == (0, good + 1), done.stdout
+    assert (done.returncode, site.started() == before) == (0, False), done.stdout
+    assert site.current() > good
 
 
 def test_a_rollback_runs_what_was_accepted_before(site: Site, good: int) -> None:
@@ -350,7 +347,7 @@ def test_a_lost_controllers_change_is_undone_by_the_next_run(site: Site, good: i
 
 def test_a_lost_controllers_good_change_is_finished_by_the_next_run(site: Site, good: int) -> None:
     new = site.fault(SOMETHING="after a loss")
-    _lose(site.start(**new), lambda line: f"{HOST}: release {good + 1}: restart" in line)
+    _lose(site.start(**new), lambda line: bool(re.search(rf"{HOST}: release \d+: restart", line)))
     done = site.play(**new)
     assert done.returncode == 0, done.stdout
     assert site.answers()
@@ -368,21 +365,19 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
 
 def test_a_host_goes_back_by_itself_where_nobody_confirms(site: Site, good: int) -> None:
     bad = site.fault(FAKE_LOAD_SECONDS="600")
-    _lose(site.start(**bad, sglang_server_confirm_timeout=8), lambda line: f"{HOST}: loading" in line)
+    _lose(site.start(**bad, sglang_server_confirm_timeout=20), lambda line: f"{HOST}: loading" in line)
     assert site.current() > good
-    assert _wait(lambda: site.current() == good and site.answers(), 30)
+    assert _wait(lambda: site.current() == good and site.answers(), 60)
     assert "unconfirmed" not in site.sudo("ls -R /etc/systemd/system")
     # the dead run of this controller is in nobody's way
     done = site.play()
     assert (done.returncode, site.current()) == (0, good), done.stdout
 
 
-def test_a_host_that_boots_in_the_middle_goes_back_by_itself(site: Site, good: int) -> None:
+def test_a_host_that_loses_its_power_in_the_middle_goes_back_by_itself(site: Site, good: int) -> None:
     bad = site.fault(FAKE_LOAD_SECONDS="600")
     _lose(site.start(**bad, sglang_server_confirm_timeout=20), lambda line: f"{HOST}: loading" in line)
-    boot = site.boot()
-    site.hosts.run(HOST, "sudo systemctl reboot")
-    assert _wait(lambda: site.boot() not in ("", boot), 60)
+    site.hosts.cut_power(HOST)
     assert _wait(lambda: site.current() == good and site.answers(), 60)
     done = site.play()
     assert (done.returncode, site.current()) == (0, good), done.stdout
@@ -402,7 +397,8 @@ def test_a_second_operator_is_told_who_is_at_work(site: Site, good: int) -> None
     assert first.returncode == 0, output
     assert second.returncode != 0
     assert re.search(r"changes this service since .*; if that run is dead, its lock ends in \d+ s", second.stdout)
-    assert (site.answers(), site.current()) == (True, good + 1)
+    assert site.answers()
+    assert site.current() > good
 
 
 def test_a_restore_that_fails_is_said_loudly_and_the_next_run_mends_it(site: Site, good: int) -> None:
