@@ -29,7 +29,7 @@ def test_only_folders_with_a_record_are_hosts(tmp_path: Path) -> None:
     write_record(tmp_path, "one", 2201)
     hosts = Hosts(tmp_path)
     assert hosts.names() == ["one", "two"]
-    assert hosts.records() == [Record("one", 2201), Record("two", 2202)]
+    assert hosts.records() == [Record("one", 2201, []), Record("two", 2202, [])]
     assert hosts.record("precious") is None
     assert not hosts.is_running("one")
 
