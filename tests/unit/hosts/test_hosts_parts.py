@@ -20,7 +20,7 @@ from tests.hosts.hosts import Hosts, Record
 
 def write_record(state: Path, name: str, port: int) -> None:
     (state / name).mkdir(parents=True)
-    (state / name / "record.json").write_text(json.dumps({"name": name, "port": port}))
+    (state / name / "record.json").write_text(json.dumps({"name": name, "port": port, "binds": []}))
 
 
 def test_only_folders_with_a_record_are_hosts(tmp_path: Path) -> None:
