@@ -154,6 +154,11 @@ cause:
   description: One line that says why the release failed.
   returned: on failure
   type: str
+explained:
+  description: What is known of the cause, with the id of the planner's rule, a sentence, a remedy and a page.
+  returned: when a known cause was recognised
+  type: list
+  elements: dict
 evidence:
   description: Directories on the host with the evidence of what failed.
   returned: on failure

@@ -16,6 +16,7 @@ import typing as t
 
 from .._sglang.fingerprint import releases_of
 from .._sglang.flags import known_releases
+from . import causes
 
 #: What became of a change. Until the switch the service was not touched.
 UNCHANGED = "unchanged"
@@ -61,7 +62,7 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         steps.say("a run of this controller ended in the middle of a change; this run goes on from there")
         staged = steps.release("staged", **wanted, over=staged["held_by"]["run"])
     if staged.get("failed"):
-        return {**staged, "outcome": REFUSED, "release": None, "before": staged.get("current")}
+        return {**_explained(staged), "outcome": REFUSED, "release": None, "before": staged.get("current")}
     number, action = staged["release"], staged["action"]
     fork = _fork(staged.get("fingerprint"), wanted.get("plan") or {})
     kept = ("release", "action", "why", "interrupts", "diff")
@@ -101,6 +102,9 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
     evidence = steps.release("failed", release=number, cause=cause, more=_texts(ready))
     places = [evidence["evidence"]] if evidence.get("evidence") else []
     failure = f"release {number} failed: {cause}"
+    known = [causes.Cause(**one) for one in ready.get("explained", [])]
+    if known:
+        failure = f"{failure.rstrip('.')}. {causes.in_words(known).rstrip('.')}"
     told = {key: ready[key] for key in ("traceback", "journal", "explained") if ready.get(key)}
     result: Result = {**told, "failed": True, "cause": cause, "evidence": places, "outcome": FAILED}
     fallback = evidence.get("fallback")
@@ -130,6 +134,15 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
         "accept_length": length,
         "msg": _sentence(failure, answers, places),
     }
+
+
+def _explained(refused: Result) -> Result:
+    """What is known of the engine's refusal, in the planner's words beside its own."""
+    known = causes.explain(refused.get("traceback") or refused.get("cause", ""))
+    if not known:
+        return refused
+    explained = [one.as_dict() for one in known]
+    return {**refused, "explained": explained, "msg": f"{refused['msg']} {causes.in_words(known)}"}
 
 
 def _fork(digest: str | None, plan: t.Mapping[str, t.Any]) -> str:

@@ -158,3 +158,28 @@ def test_an_engine_that_is_no_known_release_is_told(digest: str | None, version:
         assert "warnings" not in result
     else:
         assert words in result["warnings"][0]
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/e/sglang/srt/server_args.py", line 4, in _handle_speculative_decoding
+    assert self.speculative_eagle_topk is None
+AssertionError
+"""
+
+
+def test_what_the_engine_refuses_without_words_is_explained_by_the_planners_rule() -> None:
+    refused = {"failed": True, "msg": "the engine refuses it: AssertionError.", "traceback": TRACEBACK, "current": 7}
+    result = change(Host(refused, []), {}, check=False)
+    assert result["explained"][0]["id"] == "spec-steps-missing"
+    assert "spec-steps-missing" in result["msg"]
+
+
+def test_a_known_cause_of_a_failed_start_is_in_the_message() -> None:
+    known = {
+        "id": "port-in-use",
+        "sentence": "The port is in use.",
+        "remedy": "Choose another.",
+        "page": "docs/gate.md",
+    }
+    host = Host(STAGED, [{**BAD, "explained": [known]}, GOOD])
+    assert "The port is in use." in change(host, {}, check=False)["msg"]
