@@ -78,7 +78,8 @@ lint: env  ## ruff, mypy, yamllint, ansible-lint (profile production), changelog
 
 unit: env  ## pytest: the planner, the store, the gate, and ansible-playbook runs without hosts
 	@echo "== unit tests"
-	@python -m pytest --quiet tests/unit
+	@# many of them wait; a file stays together because of what its tests share
+	@python -m pytest --quiet --numprocesses=4 --dist=loadfile tests/unit
 
 sanity: env  ## ansible-test sanity
 	@echo "== ansible-test sanity"
