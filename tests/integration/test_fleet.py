@@ -27,6 +27,7 @@ NAMES = ("fleet1", "fleet2", "fleet3", "fleet4")
 FIRST_PORT = 30601
 #: A second service on the first host.
 SECOND = "fleet1b"
+CANARY = "canary-77d1-not-to-be-seen"
 
 
 class Run:
@@ -163,7 +164,7 @@ def test_a_fault_on_the_second_host_leaves_the_others_as_they_are(fleet: Fleet) 
     assert list(run.table) == list(NAMES)
     units = [fleet.sudo(name, "systemctl show --property=InvocationID --value sglang-main") for name in NAMES]
     new: dict[str, dict[str, Any]] = {name: {"args": {"served_model_name": "new"}} for name in NAMES}
-    new[NAMES[1]]["sglang_server_env"] = {"FAKE_EXIT_AFTER": "1.5"}
+    new[NAMES[1]]["sglang_server_env"] = {"FAKE_EXIT_AFTER": "1.5", "CANARY": CANARY}
     with Client() as client:
         run = fleet.play("site", new)
     assert run.status == 2, run.output
@@ -185,7 +186,7 @@ def test_what_runs_is_diagnosed_and_nothing_touched(fleet: Fleet) -> None:
     assert fleet.hosts.snapshot(NAMES[1]) == before
     assert "release 2, which has not passed the gate; previous: 1; kept: 1, 2" in run.output
     assert "+ --served-model-name 100% of $HOME" in run.output
-    assert "FAKE_EXIT_AFTER" not in run.output
+    assert CANARY not in run.output
 
 
 def test_a_restart_serves_what_is_deployed_and_stops_at_a_failure(fleet: Fleet) -> None:

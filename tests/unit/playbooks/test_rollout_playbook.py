@@ -55,11 +55,19 @@ class Site:
         for role, tasks in PRETENDED.items():
             (collection / f"roles/{role}/tasks").mkdir(parents=True)
             (collection / f"roles/{role}/tasks/main.yml").write_text(yaml.safe_dump(tasks))
+        # shows by which tasks a host was changed
+        restart = yaml.safe_dump(PRETENDED["sglang_server"]).replace(
+            "{{ inventory_hostname", "restart {{ inventory_hostname"
+        )
+        (collection / "roles/sglang_server/tasks/restart.yml").write_text(restart)
+        (collection / "roles/sglang_server/tasks/remove.yml").write_text(yaml.safe_dump(HOOK))
         for hook in ("drain", "join"):
             (folder / f"{hook}.yml").write_text(yaml.safe_dump(HOOK).replace("HOOK", hook))
         self.hooks = {f"sglang_rollout_{hook}": str(folder / f"{hook}.yml") for hook in ("drain", "join")}
 
-    def play(self, hosts: dict[str, dict[str, Any]], *words: str, **common: Any) -> subprocess.CompletedProcess[str]:
+    def play(
+        self, hosts: dict[str, dict[str, Any]], playbook: str = "site", **common: Any
+    ) -> subprocess.CompletedProcess[str]:
         variables = {
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
@@ -78,10 +86,8 @@ class Site:
         return subprocess.run(
             [
                 str(Path(sys.executable).parent / "ansible-playbook"),
-                "-i",
-                "inventory.yml",
-                "inferops.serving.site",
-                *words,
+                "--inventory=inventory.yml",
+                f"inferops.serving.{playbook}",
             ],
             cwd=self.folder,
             env={
@@ -91,6 +97,7 @@ class Site:
                 "ANSIBLE_REMOTE_TEMP": str(self.folder / "tmp"),
                 "ANSIBLE_NOCOLOR": "1",
             },
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
@@ -185,3 +192,17 @@ def test_what_a_gateway_is_told_of_a_host_that_fails(
     assert site.done == done
     assert said in " ".join(run.stdout.split())
     assert outcomes(run)["a2"] == "untouched"
+
+
+def test_a_restart_goes_in_the_same_batches(site: Site) -> None:
+    hosts: dict[str, dict[str, Any]] = {"a1": {}, "a2": {"outcome": "failed"}, "a3": {"sglang_server_args": {"no": 1}}}
+    run = site.play(hosts, "restart")
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched"}
+    assert site.done == ["restart a1"]
+
+
+def test_nothing_is_removed_where_nobody_can_be_asked(site: Site) -> None:
+    run = site.play({"a1": {}}, "remove")
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert "Say -e sglang_remove=yes if that is what you want." in " ".join((run.stdout + run.stderr).split())
