@@ -86,7 +86,9 @@ options:
     description: What is served, kept beside the unit, with the command line in C(argv).
     type: dict
   gate:
-    description: The arguments of M(inferops.serving.server_ready), kept beside the unit for a return to this release.
+    description:
+      - The arguments of M(inferops.serving.server_ready), kept beside the unit for a return to this release.
+      - V(accepted) replaces those of before.
     type: dict
     default: {}
   release:
@@ -276,10 +278,7 @@ class Step:
     def staged(self) -> dict[str, t.Any]:
         """Make a release if there is something new, and say what it takes to have it run."""
         if self.module.check_mode:
-            result, _content = self._decide()
-            if result["release"] in self.releases.numbers():
-                result["gate"] = self.releases.gate(result["release"])
-            return result
+            return self._decide()[0]
         self.lock.look(self.params["over"])
         result, content = self._decide()
         result["locked"] = bool(result["changed"] or result["action"] or not result["accepted"])
@@ -294,7 +293,6 @@ class Step:
             except BaseException:
                 self.lock.give_back()
                 raise
-        result["gate"] = self.releases.gate(result["release"])
         return result
 
     def _decide(self) -> tuple[dict[str, t.Any], Content | None]:
@@ -322,17 +320,15 @@ class Step:
             "why": why,
             "interrupts": action == RESTART and state.get("SubState") == "running",
             "fallback": self.releases.fallback(number),
-            "gate": {},
+            "gate": self.releases.gate(number, content),
             "diff": differences(before, content, str(self.service.path)),
         }
         return result, None if staged else content
 
     def _stage(self, result: dict[str, t.Any], content: Content | None) -> None:
         number = result["release"]
-        if content is None:
-            return
-        if number == self.releases.current:
-            self.releases.write_gate(number, content.gate)
+        # other terms of the gate are kept once they are met
+        if content is None or number == self.releases.current:
             return
         lacks = missing(content.plan)
         if lacks:
@@ -415,6 +411,8 @@ class Step:
         removed: list[int] = []
         if not self.module.check_mode:
             self.confirmation.disarm()
+            if self.params["gate"]:
+                self.releases.write_gate(number, self.params["gate"])
             if changed:
                 self.releases.write_note(number, "accepted", accept_length=self.params["accept_length"])
                 removed = self.releases.prune(self.params["keep_releases"])

@@ -171,7 +171,11 @@ def test_a_fault_on_the_second_host_leaves_the_others_as_they_are(fleet: Fleet) 
     assert served(NAMES[0]) == "new"
     after = [fleet.sudo(name, "systemctl show --property=InvocationID --value sglang-main") for name in NAMES]
     assert [one == other for one, other in zip(units, after)] == [False, False, True, True]
-    assert [row[2] for row in run.table.values()][2:] == ["untouched", "untouched"]
+    assert [row[2] for row in run.table.values()] == ["changed", "restored", "untouched", "untouched"]
+    assert [row[:2] for row in run.table.values()] == [["1", "2"], ["1", "1"], ["-", "-"], ["-", "-"]]
+    assert served(NAMES[1]) == served(NAMES[2]) == "100% of $HOME"
+    assert "Release 1 is restored and answers, accept length 2.00" in run.output
+    assert CANARY not in run.output
     assert [run.recap(name, "failed") for name in NAMES] == [0, 1, 0, 0]
     assert "Not begun on 2 of 4 hosts" in run.output
     assert client.refused
@@ -180,21 +184,23 @@ def test_a_fault_on_the_second_host_leaves_the_others_as_they_are(fleet: Fleet) 
 
 def test_what_runs_is_diagnosed_and_nothing_touched(fleet: Fleet) -> None:
     before = fleet.hosts.snapshot(NAMES[1])
-    run = fleet.play("diagnose", {NAMES[1]: {}})
+    run = fleet.play("diagnose", {NAMES[1]: {"args": {"served_model_name": "new"}}})
     assert run.status == 0, run.output
     assert run.recap(NAMES[1], "changed") == 0
     assert fleet.hosts.snapshot(NAMES[1]) == before
-    assert "release 2, which has not passed the gate; previous: 1; kept: 1, 2" in run.output
-    assert "+ --served-model-name 100% of $HOME" in run.output
+    assert re.search(r"release 1, .*; previous: none; kept: 1, 2", run.output), run.output
+    assert "last failure: release 2 at " in run.output
+    assert "+ --served-model-name new" in run.output
     assert CANARY not in run.output
 
 
 def test_a_restart_serves_what_is_deployed_and_stops_at_a_failure(fleet: Fleet) -> None:
+    fleet.sudo(NAMES[1], "echo FAKE_EXIT_AFTER=1 >> /var/lib/sglang/main/releases/1/environment")
     run = fleet.play("restart", {name: {} for name in NAMES[:3]})
     assert run.status == 2, run.output
     assert served(NAMES[0]) == "new"
     assert [run.recap(name, "failed") for name in NAMES[:3]] == [0, 1, 0]
-    assert run.table[NAMES[2]][2] == "untouched"
+    assert [run.table[name][2] for name in NAMES[:3]] == ["changed", "failed", "untouched"]
 
 
 def test_a_service_is_removed_only_when_asked_and_without_the_other_one(fleet: Fleet) -> None:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import random
 import re
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -120,12 +120,16 @@ def test_a_drafter_that_does_not_help_fails_the_gate(site: Site) -> None:
     run = site.play("site.yml", "-e", json.dumps(wanted))
     assert run.status != 0
     assert re.search(r"the accept length is 1\.\d+, below 1\.5", run.output), run.output[-3000:]
+    assert "Release 2 is restored and answers" in run.output
+    assert site.ask("/server_info")["speculative_algorithm"] is None
+    assert site.text(WORDS) == TEXT
 
 
 def test_an_expectation_that_is_not_met_fails_the_gate(site: Site) -> None:
     unmet = [{"name": "context", "query": "models.data[0].max_model_len", "min": 1000000}]
-    run = site.play("site.yml", "-e", json.dumps({"sglang_server_expect": unmet}))
+    run = site.play("site.yml", "-e", json.dumps({"sglang_server_expect": unmet, "sglang_model_drafter": None}))
     assert run.status != 0
+    assert "Nothing is restored: it had been accepted before" in run.output
     assert re.search(
         r"not as expected: context: models\.data\[0\]\.max_model_len is \d+, wanted min 1000000", run.output
     )
@@ -143,13 +147,19 @@ def test_an_engine_that_ends_fails_the_gate_at_once_with_the_reason(site: Site) 
         "speculative_num_draft_tokens": 2,
     }
     run = site.play("site.yml", "-e", json.dumps({"sglang_model_drafter": None, "sglang_server_args": args}))
-    noticed = time.time()
     assert run.status != 0
-    assert re.search(r"sglang-it.service: the server (ended with exit status|was ended by signal) \d+: \w+", run.output)
+    ways = "ended with exit status|was ended by signal"
+    assert re.search(rf"sglang-it.service: release \d+ failed: the server ({ways}) \d+: \w+", run.output)
+    assert "Release 2 is restored and answers" in run.output
     assert "Cannot find any model weights" in run.output
     assert "Traceback (most recent call last):" in run.output
-    ended = site.sudo('journalctl -u sglang-it -o short-unix --no-pager -g "Main process exited" | tail -n 1').split()
-    assert noticed - float(ended[0]) < 15, "the gate waited although the process had ended"
+    (folder,) = set(re.findall(r"/var/lib/sglang/it/evidence/\w+", run.output))
+    noticed = datetime.datetime.fromisoformat(json.loads(site.sudo(f"cat {folder}/cause.json"))["time"]).timestamp()
+    ended = site.sudo('journalctl -u sglang-it -o short-unix --no-pager -g "Main process exited"').splitlines()
+    last = max(moment for moment in (float(line.split()[0]) for line in ended) if moment < noticed)
+    assert noticed - last < 15, "the gate waited although the process had ended"
+    assert "Cannot find any model weights" in site.sudo(f"cat {folder}/journal.txt")
+    assert site.text(WORDS) == TEXT
 
 
 def test_the_next_run_mends_it_from_the_built_collection(site: Site, tmp_path: Path) -> None:

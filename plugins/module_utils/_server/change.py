@@ -87,8 +87,9 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
     result["gate"] = ready
     if cause and not check:
         return {**result, **_undo(steps, staged, cause, ready)}
-    if not check and (action or not staged["accepted"]):
-        accepted = steps.release("accepted", release=number, accept_length=ready.get("accept_length"))
+    if not check and (result["changed"] or not staged["accepted"]):
+        met = {"accept_length": ready.get("accept_length"), "gate": wanted.get("gate", {})}
+        accepted = steps.release("accepted", release=number, **met)
         if accepted.get("failed"):
             return {**result, **accepted, "outcome": FAILED}
         result["changed"] = bool(result["changed"] or accepted["changed"])

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
-import json
 import typing as t
 from pathlib import Path
 
+from .evidence import last as last_evidence
 from .release import Releases
 from .service import Command
 
@@ -62,16 +62,6 @@ def _release(releases: Releases, number: int) -> dict[str, t.Any]:
         "plan": plan,
         **{name: releases.note(number, name) for name in ("started", "accepted")},
     }
-
-
-def last_evidence(home: Path) -> dict[str, t.Any] | None:
-    """What was kept of the last start that failed, with its path; None where nothing was."""
-    try:
-        folder = max((home / "evidence").iterdir())
-        cause: dict[str, t.Any] = json.loads((folder / "cause.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return {**cause, "path": str(folder)}
 
 
 def running_argv(proc: Path, shown: str) -> list[str] | None:

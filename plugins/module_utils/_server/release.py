@@ -108,12 +108,13 @@ class Releases:
             json.loads((folder / "gate.json").read_text(encoding="utf-8")),
         )
 
-    def gate(self, number: int) -> dict[str, t.Any]:
+    def gate(self, number: int, content: Content | None = None) -> dict[str, t.Any]:
         """The arguments of server_ready for a release, its directory put in.
 
-        :raises OSError, ValueError: gate.json cannot be read, or is none.
+        :param content: that of the release, if it is known already.
+        :raises OSError, ValueError: a file of the release cannot be read.
         """
-        text = (self.folder(number) / "gate.json").read_text(encoding="utf-8")
+        text = json.dumps((content or self.content(number)).gate)
         gate: dict[str, t.Any] = json.loads(text.replace(PLACE, str(self.folder(number))))
         return gate
 

@@ -11,10 +11,11 @@ import dataclasses
 import re
 import typing as t
 
+from .change import FAILED, REFUSED
+
 #: Outcomes that are said of a host on which the role never ended.
 UNPREPARED = "not prepared"
 UNTOUCHED = "untouched"
-FAILED = "failed"
 
 _HEAD = ("host", "before", "after", "outcome", "accept length", "seconds")
 _NOTHING = "-"
@@ -72,11 +73,12 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        values = (self.result.get(name) for name in ("before", "release"))
+        before = self.result.get("before")
+        after = before if self.outcome == REFUSED else self.result.get("restored", self.result.get("release"))
         measured = (self.result.get(name) for name in ("accept_length", "seconds"))
         return (
             self.host,
-            *(_NOTHING if value is None else str(value) for value in values),
+            *(_NOTHING if value is None else str(value) for value in (before, after)),
             self.outcome,
             *(_NOTHING if value is None else f"{value:.{digits}f}" for value, digits in zip(measured, (2, 0))),
         )

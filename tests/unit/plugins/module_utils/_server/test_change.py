@@ -75,6 +75,16 @@ def test_what_runs_is_asked_and_nothing_else_is_done() -> None:
     assert host.asked == [("staged", None), ("gate", 900)]
 
 
+def test_other_terms_of_the_gate_are_kept_once_they_are_met() -> None:
+    same = {**STAGED, "release": 7, "accepted": True, "was_accepted": True, "action": "", "why": ""}
+    host = Host(dict(same), [GOOD])
+    assert change(host, {"gate": {"unit": "a"}}, check=False)["outcome"] == "changed"
+    assert host.asked[-1] == ("accepted", 7)
+    unmet = Host(dict(same), [BAD])
+    assert change(unmet, {"gate": {"unit": "a"}}, check=False)["outcome"] == "failed"
+    assert ("accepted", 7) not in unmet.asked
+
+
 def test_check_mode_says_what_would_be_and_does_nothing() -> None:
     host = Host(STAGED, [])
     result = change(host, {}, check=True)
