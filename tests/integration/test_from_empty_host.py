@@ -166,7 +166,8 @@ def test_the_next_run_mends_it_from_the_built_collection(site: Site, tmp_path: P
     (tmp_path / "ansible.cfg").write_text("[defaults]\n")
     elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "c"), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")}
     galaxy = Path(sys.executable).parent / "ansible-galaxy"
-    for words in (["build", ROOT], ["install", "--collections-path", "c", "inferops-serving-0.1.0.tar.gz"]):
+    version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+    for words in (["build", ROOT], ["install", "--collections-path", "c", f"inferops-serving-{version}.tar.gz"]):
         subprocess.run([galaxy, "collection", *words], cwd=tmp_path, env={**os.environ, **elsewhere}, check=True)
     run = site.play("inferops.serving.site", cwd=tmp_path, **elsewhere)
     assert run.status == 0, run.output[-3000:]
