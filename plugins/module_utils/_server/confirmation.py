@@ -70,18 +70,21 @@ class Confirmation:
 
     def _restore(self, number: int, fallback: int) -> str:
         home, installed = self._releases.home, self._service.path
+        started = f"{home}/releases/{fallback}/started"
         steps = [
+            # put away until it runs again: a run that finds it missing restarts the service
+            ["mv", "-f", started, f"{started}.before"],
             ["touch", f"{home}/releases/{number}/unconfirmed"],
             ["ln", "-sfn", f"releases/{fallback}", f"{home}/.current.new"],
             ["mv", "-fT", f"{home}/.current.new", f"{home}/current"],
             ["cp", f"{home}/releases/{fallback}/unit", f"{installed}.new"],
             ["mv", "-f", f"{installed}.new", str(installed)],
-            ["rm", "-f", f"{home}/releases/{fallback}/started"],
             ["rm", "-f", str(self._path(self.timer)), str(self._path(self._unit))],
             ["rm", "-f", str(installed.with_name("timers.target.wants") / self.timer)],
             ["systemctl", "daemon-reload"],
             ["systemctl", "reset-failed", self._service.unit],
             ["systemctl", "restart", "--no-block", self._service.unit],
+            ["mv", "-f", f"{started}.before", started],
         ]
         script = "; ".join(shlex.join(step) for step in steps)
         # systemd expands % in a unit, and $ in the words of a command
