@@ -119,7 +119,7 @@ def test_the_module_that_would_log_the_arguments_is_quiet_and_the_others_are_not
     logging = json.loads(text)
     assert logging["root"]["level"] == "DEBUG"
     assert logging["loggers"]["sglang.srt.entrypoints.engine"] == {"level": "WARNING"}
-    assert "Environment=SGLANG_LOGGING_CONFIG_PATH=%t/credentials/sglang-a.service/logging.json" in secret
+    assert "Environment=SGLANG_LOGGING_CONFIG_PATH=%t/credentials/%n/logging.json" in secret
 
 
 def test_every_cache_is_in_the_directory_that_the_service_keeps(plain: str) -> None:
