@@ -63,7 +63,7 @@ class Fleet:
             "sglang_model_lock_dir": str(ROOT / "inventories/locks"),
             "sglang_server_name": "main",
         }
-        del self.common["state"]
+        del self.common["state"], self.common["sglang_server_secret_args"]
         self.connections = yaml.safe_load(hosts.inventory.read_text())["all"]["hosts"]
 
     def play(self, playbook: str, hosts: Mapping[str, Mapping[str, Any]], *words: str, **common: Any) -> Run:
