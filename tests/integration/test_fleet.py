@@ -188,7 +188,7 @@ def test_what_runs_is_diagnosed_and_nothing_touched(fleet: Fleet) -> None:
     assert run.status == 0, run.output
     assert run.recap(NAMES[1], "changed") == 0
     assert fleet.hosts.snapshot(NAMES[1]) == before
-    assert re.search(r"release 1, .*; previous: none; kept: 1, 2", run.output), run.output
+    assert re.search(r"release 1, accepted .*; previous:\s+none; kept: 1, 2", run.output), run.output
     assert "last failure: release 2 at " in run.output
     assert "+ --served-model-name new" in run.output
     assert CANARY not in run.output
