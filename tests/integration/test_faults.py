@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -27,6 +28,7 @@ import yaml
 from tests.engine import fake_engine, models
 from tests.engine.loopback import free_port
 from tests.hosts.hosts import Hosts
+from tests.integration.conftest import Run
 from tests.playbook import PROGRAM, run_playbook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +55,7 @@ class Site:
         self.playbook.write_text(yaml.safe_dump(SERVE))
         numbers = {"speculative_num_steps": 1, "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 2}
         drafter = {"algorithm": "EAGLE3", "args": numbers}
+        self.args = {"port": self.port, "device": "cpu", "attention_backend": "intel_amx"}
         self.environment = {"CANARY": CANARY, "FAKE_LOAD_SECONDS": "0.5", "FAKE_WARMUP_SECONDS": "0.5"}
         variables: dict[str, Any] = {
             "sglang_engine_version": "0.5.19",
@@ -65,9 +68,9 @@ class Site:
             "sglang_model_drafter": "tiny/k2-eagle3-good",
             "sglang_model_lock_dir": str(ROOT / "inventories/locks"),
             "sglang_model_sources": [{"type": "path", "path": "/opt/hub"}],
-            "sglang_plan_models": {"drafters": {"tiny/k2-eagle3-good": drafter}},
+            "sglang_plan_models": {"drafters": {"tiny/k2-eagle3-good": drafter, "tiny/k2-eagle3-half": drafter}},
             "sglang_server_name": "faults",
-            "sglang_server_args": {"port": self.port, "device": "cpu", "attention_backend": "intel_amx"},
+            "sglang_server_args": self.args,
             "sglang_server_env": self.environment,
             "sglang_server_ready_timeout": 15,
             "sglang_server_accept_length_min": 1.5,
@@ -202,6 +205,7 @@ FAULTS: dict[str, tuple[dict[str, str], str]] = {
     "it warms up for ever": ({"FAKE_WARMUP_SECONDS": "600"}, r"still warming up after 15 s"),
     "it serves another model": ({"FAKE_MODEL": "other/m"}, r"the server serves other/m, not tiny/k2"),
     "it answers with nothing": ({"FAKE_TEXT": ""}, r"the server generates nothing"),
+    "it answers with gibberish": ({"FAKE_TEXT": "!"}, r"the server generates one token 64 times"),
     "its drafter does not help": ({"FAKE_ACCEPT_LENGTH": "1.03"}, r"the accept length is 1\.0\d*, below 1\.5"),
 }
 
@@ -410,3 +414,32 @@ def test_a_restore_that_fails_is_said_loudly_and_the_next_run_mends_it(site: Sit
     assert len(set(re.findall(rf"{HOME}/evidence/\w+", done.stdout))) == 2
     mended = site.play()
     assert (mended.returncode, site.answers()) == (0, True), mended.stdout
+
+
+def _changes(site: Site, name: str) -> dict[str, Any]:
+    """The variables of a change."""
+    if name == "a flag":
+        return {"sglang_server_args": {**site.args, "max_running_requests": 4}}
+    if name == "a model":
+        return {"sglang_model_drafter": "tiny/k2-eagle3-half"}
+    if name == "the engine":
+        other = site.folder / "other-lock"
+        shutil.copytree(site.folder / "engine/lock", other)
+        facts = json.loads((other / "lock.json").read_text())
+        (other / "lock.json").write_text(json.dumps({**facts, "note": "the same distribution, another lock"}))
+        return {"sglang_engine_lock": str(other)}
+    return {}
+
+
+@pytest.mark.parametrize("name", ["nothing", "a flag", "a model", "the engine"])
+def test_check_mode_says_what_a_change_changes(site: Site, good: int, name: str) -> None:
+    assert site.play(playbook="site.yml").returncode == 0
+    variables = _changes(site, name)
+    before = site.hosts.snapshot(HOST)
+    check = Run(site.play("--check", "--diff", playbook="site.yml", **variables))
+    assert site.hosts.snapshot(HOST) == before
+    real = Run(site.play("--diff", playbook="site.yml", **variables))
+    assert (check.status, real.status) == (0, 0), real.output
+    assert check.changed_tasks == real.changed_tasks
+    assert bool(real.changed_tasks) == (name != "nothing"), real.changed_tasks
+    assert site.answers()

@@ -69,6 +69,31 @@ def test_a_second_run_changes_nothing_and_asks_the_mirror_nothing(site: Site) ->
     assert site.sudo("systemctl show --property=InvocationID sglang-it") == started
 
 
+def test_the_engine_refuses_in_a_rehearsal_what_would_end_it_at_its_start(site: Site, tmp_path: Path) -> None:
+    started = site.sudo("systemctl show --property=InvocationID sglang-it")
+    home = "/var/lib/sglang/it"
+    unit = site.sudo("cat /etc/systemd/system/sglang-it.service").replace(f"{home}/releases/1", "@release@")
+    change = {
+        "home": home,
+        "unit": "sglang-it.service",
+        # the incident: draft tokens without steps, which the plan would never let come so far
+        "unit_text": unit.replace(" --speculative-num-steps 1", ""),
+        "environment": site.sudo(f"cat {home}/releases/1/environment"),
+        "secret_args": site.sudo(f"cat {home}/releases/1/secret_args.yaml"),
+        "plan": {},
+    }
+    (tmp_path / "own.yml").write_text(
+        yaml.safe_dump([{"hosts": HOST, "tasks": [{"inferops.serving.server_change": change}]}])
+    )
+    run = site.play(str(tmp_path / "own.yml"))
+    assert run.status != 0
+    assert "the installed engine refuses the command line: AssertionError" in run.output
+    assert "Known cause: " in run.output
+    assert "docs/rules.md#spec-steps-missing" in run.output
+    assert site.sudo("systemctl show --property=InvocationID sglang-it") == started
+    assert site.sudo(f"ls {home}/releases").split() == ["1"]
+
+
 def test_a_secret_of_the_environment_is_nowhere_but_in_its_file(site: Site, told: dict[str, Run]) -> None:
     assert CANARY not in told["check"].output
     assert CANARY not in told["real"].output
