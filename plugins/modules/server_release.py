@@ -195,6 +195,10 @@ interrupts:
   description: Whether RV(action) interrupts a service that runs.
   returned: when O(state=staged)
   type: bool
+refusal:
+  description: Why a real run would not restart the service, by O(restart) and O(consent); empty where it would.
+  returned: when O(state=staged)
+  type: str
 locked:
   description: Whether this run holds the lock of the service now.
   returned: when O(state=staged), but for check mode
@@ -288,7 +292,8 @@ class Step:
                 # once more: another run may have come in between
                 again, content = self._decide()
                 result.update(again)
-                self._ask(result)
+                if result["refusal"]:
+                    raise ValueError(result["refusal"])
                 self._stage(result, content)
             except BaseException:
                 self.lock.give_back()
@@ -310,6 +315,7 @@ class Step:
         action, why = self.service.due(self.releases, number if same else None, state)
         if self.params["release"] == "current":
             action, why = RESTART, "a restart was asked for"
+        interrupts = action == RESTART and state.get("SubState") == "running"
         staged = isinstance(chosen, int) or (same and before is not None and before.gate == content.gate)
         result = {
             "changed": not staged,
@@ -318,7 +324,8 @@ class Step:
             "was_accepted": self.releases.note(number, "accepted") is not None,
             "action": action,
             "why": why,
-            "interrupts": action == RESTART and state.get("SubState") == "running",
+            "interrupts": interrupts,
+            "refusal": self._refusal(interrupts, why),
             "fallback": self.releases.fallback(number),
             "gate": self.releases.gate(number, content),
             "diff": differences(before, content, str(self.service.path)),
@@ -361,17 +368,15 @@ class Step:
             raise ValueError(f"release {number} needs what is no longer here: {', '.join(lacks)}")
         return number
 
-    def _ask(self, result: dict[str, t.Any]) -> None:
-        policy, why = self.params["restart"], result["why"]
-        if not result["interrupts"] or policy == "allowed":
-            return
+    def _refusal(self, interrupts: bool, why: str) -> str:
+        """Why a restart may not be; empty where it may."""
+        policy = self.params["restart"]
+        if not interrupts or policy == "allowed" or (policy == "needs_consent" and self.params["consent"]):
+            return ""
+        due = f"a restart is due ({why}) and would interrupt the service"
         if policy == "never":
-            raise ValueError(f"a restart is due ({why}), and sglang_server_restart is never: nothing was changed")
-        if not self.params["consent"]:
-            raise ValueError(
-                f"a restart is due ({why}) and would interrupt the service: nothing was changed. "
-                "Consent with -e sglang_server_consent=true"
-            )
+            return f"{due}, and sglang_server_restart is never: nothing was changed"
+        return f"{due}: nothing was changed. Consent with -e sglang_server_consent=true"
 
     def _rehearse(self, number: int) -> None:
         """Have the engine judge a release. One that it refuses is removed; its evidence stays."""

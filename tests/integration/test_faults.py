@@ -284,7 +284,8 @@ def test_consent_is_asked_for_a_restart_only(site: Site, good: int) -> None:
         assert words in done.stdout
         check = site.play("--check", sglang_server_restart=policy, **new)
         assert re.search(rf"{HOST}: would restart as release \d+: another release is to run", check.stdout)
-        assert "interrupts the service" in check.stdout
+        assert "and interrupts the service; but a real run stops: " in check.stdout
+        assert words in check.stdout
     assert site.started() == before
     done = site.play(sglang_server_restart="needs_consent", sglang_server_consent=True, **new)
     assert (done.returncode, site.started() == before) == (0, False), done.stdout

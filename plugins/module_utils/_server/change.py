@@ -174,7 +174,8 @@ def _in_future(staged: t.Mapping[str, t.Any]) -> str:
     if not staged["action"]:
         return f"would keep release {staged['release']} running, with other terms of the gate"
     interrupts = ", and interrupts the service" if staged["interrupts"] else ""
-    return f"would {staged['action']} as release {staged['release']}: {staged['why']}{interrupts}"
+    refusal = f"; but a real run stops: {staged['refusal']}" if staged.get("refusal") else ""
+    return f"would {staged['action']} as release {staged['release']}: {staged['why']}{interrupts}{refusal}"
 
 
 def _said(steps: Steps, words: str) -> Result:
