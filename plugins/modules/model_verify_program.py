@@ -117,7 +117,8 @@ def directory(module: AnsibleModule, path: Path) -> bool:
     missing = [one for one in (path, *path.parents) if not one.exists()]
     if not module.check_mode:
         for one in reversed(missing):
-            one.mkdir()
+            # another host of the inventory may be this machine as well, and make it at the same moment
+            one.mkdir(exist_ok=True)
             one.chmod(0o755)
     elif missing:
         return True
