@@ -129,7 +129,7 @@ def written(module: AnsibleModule, path: Path, content: bytes) -> bool:
     """Have a file with that content, replaced in one step."""
     same = path.is_file() and path.read_bytes() == content
     if not same and not module.check_mode:
-        new = path.with_name(f".{path.name}.new")
+        new = path.with_name(f".{path.name}.{os.getpid()}")
         new.write_bytes(content)
         new.chmod(0o644)
         os.chown(new, 0, 0)
