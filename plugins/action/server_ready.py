@@ -93,8 +93,4 @@ def _phases(timeline: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any
 def _explain(answer: dict[str, t.Any]) -> None:
     """Say in the planner's words what is known of a failure; the traceback first, the journal where it says nothing."""
     journal = "\n".join(answer.get("journal") or [])
-    texts = (answer.get("traceback") or "", f"{answer['cause']}\n{journal}")
-    known = next((found for found in map(causes.explain, texts) if found), [])
-    answer["explained"] = [cause.as_dict() for cause in known]
-    if known and answer.get("msg"):
-        answer["msg"] = f"{answer['msg']} {causes.in_words(known)}"
+    causes.add_known(answer, answer.get("traceback") or "", f"{answer['cause']}\n{journal}")

@@ -15,6 +15,7 @@ import re
 import typing as t
 
 from .._server.expect import NoJmespath, problems
+from .._server.gate import SPECULATION
 from .._sglang.arguments import SECRET_FLAGS
 from .._sglang.findings import Finding, Remedy, find
 from .._sglang.flags import FlagTable, flag_table, nearest_known
@@ -63,12 +64,6 @@ _DEFAULT_PORT = 30000
 _DEFAULT_LOG_LEVEL = "info"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-#: The speculative numbers by their names in the plan of the server.
-_NUMBERS = {
-    "steps": "speculative_num_steps",
-    "topk": "speculative_eagle_topk",
-    "draft_tokens": "speculative_num_draft_tokens",
-}
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -423,9 +418,8 @@ def _speculation(by_dest: t.Mapping[str, t.Any], report: Report) -> dict[str, t.
     if not resolved.get(ALGORITHM):
         return None
     # the server itself changes the numbers while it adapts
-    own = not by_dest.get("speculative_adaptive")
-    numbers = {name: resolved.get(key) if own else None for name, key in _NUMBERS.items()}
-    return {"algorithm": resolved[ALGORITHM], **numbers}
+    own = (ALGORITHM,) if by_dest.get("speculative_adaptive") else tuple(SPECULATION.values())
+    return {name: resolved.get(key) if key in own else None for name, key in SPECULATION.items()}
 
 
 def _model_dict(model: PlannedModel) -> dict[str, t.Any]:

@@ -85,6 +85,17 @@ def _known() -> list[tuple[re.Pattern[str], Cause]]:
     return known
 
 
+def add_known(failure: dict[str, t.Any], *texts: str) -> None:
+    """Say in a failure what is known of its cause: ``explained``, and one line of it in ``msg`` where there is one.
+
+    :param texts: what the server wrote; the first of which something is known counts.
+    """
+    known = next((found for found in map(explain, texts) if found), [])
+    failure["explained"] = [cause.as_dict() for cause in known]
+    if known and failure.get("msg"):
+        failure["msg"] = f"{failure['msg']} {in_words(known)}"
+
+
 def in_words(causes: t.Sequence[Cause]) -> str:
     """The first cause in one line, with where to read more."""
     first = causes[0]

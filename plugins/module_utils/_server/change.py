@@ -62,7 +62,8 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         steps.say("a run of this controller ended in the middle of a change; this run goes on from there")
         staged = steps.release("staged", **wanted, over=staged["held_by"]["run"])
     if staged.get("failed"):
-        return {**_explained(staged), "outcome": REFUSED, "release": None, "before": staged.get("current")}
+        causes.add_known(staged, staged.get("traceback") or staged.get("cause", ""))
+        return {**staged, "outcome": REFUSED, "release": None, "before": staged.get("current")}
     number, action = staged["release"], staged["action"]
     fork = _fork(staged.get("fingerprint"), wanted.get("plan") or {})
     kept = ("release", "action", "why", "interrupts", "diff")
@@ -73,7 +74,9 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         **({"warnings": [fork]} if fork else {}),
     }
     if result["changed"] and check:
-        return {**result, "outcome": WOULD_CHANGE, **_said(steps, _in_future(staged))}
+        words = _in_future(staged)
+        steps.say(words)
+        return {**result, "outcome": WOULD_CHANGE, "msg": words}
     if action:
         steps.say(f"release {number}: {action}, {staged['why']}")
     switched = steps.release("switched", release=number, action=action) if action else {}
@@ -137,15 +140,6 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
     }
 
 
-def _explained(refused: Result) -> Result:
-    """What is known of the engine's refusal, in the planner's words beside its own."""
-    known = causes.explain(refused.get("traceback") or refused.get("cause", ""))
-    if not known:
-        return refused
-    explained = [one.as_dict() for one in known]
-    return {**refused, "explained": explained, "msg": f"{refused['msg']} {causes.in_words(known)}"}
-
-
 def _fork(digest: str | None, plan: t.Mapping[str, t.Any]) -> str:
     """What there is to say of an engine whose speculative code is not that of its release."""
     planned = str((plan.get("engine") or {}).get("version", ""))
@@ -176,8 +170,3 @@ def _in_future(staged: t.Mapping[str, t.Any]) -> str:
     interrupts = ", and interrupts the service" if staged["interrupts"] else ""
     refusal = f"; but a real run stops: {staged['refusal']}" if staged.get("refusal") else ""
     return f"would {staged['action']} as release {staged['release']}: {staged['why']}{interrupts}{refusal}"
-
-
-def _said(steps: Steps, words: str) -> Result:
-    steps.say(words)
-    return {"msg": words}

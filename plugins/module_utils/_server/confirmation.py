@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .release import Releases, write
 from .service import Command, Service
+from .systemd import exec_start
 
 
 class Confirmation:
@@ -87,12 +88,10 @@ class Confirmation:
             ["mv", "-f", f"{started}.before", started],
         ]
         script = "; ".join(shlex.join(step) for step in steps)
-        # systemd expands % in a unit, and $ in the words of a command
-        quoted = script.replace("%", "%%").replace("$", "$$").replace("\\", "\\\\").replace('"', '\\"')
         return (
             "[Unit]\n"
             f"Description=Restore release {fallback} of {self._service.unit}: nobody confirmed release {number}\n"
             "[Service]\n"
             "Type=oneshot\n"
-            f'ExecStart=/bin/sh -c "{quoted}"\n'
+            f"ExecStart={exec_start(['/bin/sh', '-c', script])}\n"
         )

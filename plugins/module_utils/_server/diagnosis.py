@@ -13,6 +13,7 @@ from pathlib import Path
 from .evidence import last as last_evidence
 from .release import Releases
 from .service import Command
+from .systemd import read_properties
 
 _PROPERTIES = (
     "LoadState",
@@ -37,15 +38,15 @@ def diagnose(
     :param planned: the command line that the inventory plans, None where it plans none.
     """
     _status, out, _err = run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", unit])
-    pairs = (line.partition("=") for line in out.splitlines())
+    state = read_properties(out)
     found: dict[str, t.Any] = {
         "unit": unit,
-        "unit_state": {name: value for name, _equals, value in pairs},
+        "unit_state": state,
         "current": releases.current,
         "previous": releases.previous,
         "releases": [_release(releases, number) for number in releases.numbers()],
         "evidence": last_evidence(releases.home),
-        "argv": running_argv(proc, out),
+        "argv": running_argv(proc, state.get("MainPID", "0")),
     }
     current = next((one for one in found["releases"] if one["release"] == releases.current), None)
     found["plan"] = current["plan"] if current else None
@@ -64,9 +65,8 @@ def _release(releases: Releases, number: int) -> dict[str, t.Any]:
     }
 
 
-def running_argv(proc: Path, shown: str) -> list[str] | None:
-    """The server arguments of the main process that ``systemctl show`` names; None where none runs."""
-    pid = next((line.partition("=")[2] for line in shown.splitlines() if line.startswith("MainPID=")), "0")
+def running_argv(proc: Path, pid: str) -> list[str] | None:
+    """The server arguments of the unit's main process; None where none runs."""
     try:
         words = (proc / pid / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
     except OSError:

@@ -15,6 +15,7 @@ import urllib.parse
 
 from .gate import Answer
 from .journal import Line
+from .systemd import read_properties
 
 _PROPERTIES = (
     "LoadState",
@@ -59,9 +60,7 @@ class Machine:
 
     def unit(self) -> dict[str, str]:
         """Properties of the unit."""
-        shown = self._run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", self._unit])
-        pairs = (line.partition("=") for line in shown.splitlines())
-        return {name: value for name, _equals, value in pairs if name}
+        return read_properties(self._run(["systemctl", "show", f"--property={','.join(_PROPERTIES)}", self._unit]))
 
     def journal(self, invocation: str) -> list[Line]:
         """The journal of one start of the unit, its own lines and systemd's, out of the unit's last 5,000 lines."""

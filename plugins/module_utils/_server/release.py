@@ -21,10 +21,11 @@ import dataclasses
 import datetime
 import json
 import os
-import re
 import shutil
 import typing as t
 from pathlib import Path
+
+from .systemd import read_environment
 
 #: Stands in a unit's text for the directory of the release that the unit belongs to.
 PLACE = "@release@"
@@ -48,12 +49,7 @@ class Content:
 
     def hidden(self) -> dict[str, str]:
         """The values that are shown nowhere, by name: those of the environment and the secret arguments."""
-        secrets: dict[str, str] = json.loads(self.secret_args or "{}")
-        quoted = variables(self.environment)
-        return {
-            **{name: re.sub(r"\\(.)", r"\1", one[1:-1], flags=re.DOTALL) for name, one in quoted.items()},
-            **secrets,
-        }
+        return {**read_environment(self.environment), **json.loads(self.secret_args or "{}")}
 
 
 class Releases:
@@ -230,7 +226,7 @@ def missing(plan: t.Mapping[str, t.Any]) -> list[str]:
 def differences(before: Content | None, after: Content, unit_path: str) -> list[dict[str, str]]:
     """What differs, for ``--diff``: the unit, the command line word by word, of all else the names."""
     old_argv, new_argv = (_lines(one.plan.get("argv", [])) if one else "" for one in (before, after))
-    old_names, new_names = _names(*(variables(one.environment) if one else {} for one in (before, after)))
+    old_names, new_names = _names(*(read_environment(one.environment) if one else {} for one in (before, after)))
     old_secrets, new_secrets = _names(*(json.loads(one.secret_args or "{}") if one else {} for one in (before, after)))
     parts = (
         (unit_path, before.unit if before else "", after.unit),
@@ -256,28 +252,6 @@ def _lines(words: t.Iterable[t.Any]) -> str:
 def _names(old: t.Mapping[str, t.Any], new: t.Mapping[str, t.Any]) -> tuple[str, str]:
     changed = {name for name in old if name in new and old[name] != new[name]}
     return _lines(sorted(old)), _lines(f"{name} (another value)" if name in changed else name for name in sorted(new))
-
-
-def variables(environment: str) -> dict[str, str]:
-    """The variables of an environment file as :func:`systemd.environment_file` writes it; the values still quoted."""
-    found: dict[str, str] = {}
-    name = ""
-    for line in environment.splitlines():
-        # a value of several lines goes on until its quote is closed
-        if name and not _closed(found[name]):
-            found[name] += f"\n{line}"
-        else:
-            name, _equals, found[name] = _split(line)
-    return found
-
-
-def _split(line: str) -> tuple[str, str, str]:
-    return line.partition("=")
-
-
-def _closed(quoted: str) -> bool:
-    body = quoted[1:]
-    return body.endswith('"') and (len(body) - 1 - len(body[:-1].rstrip("\\"))) % 2 == 0
 
 
 def utc_now() -> str:

@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 from .release import Releases, write
+from .systemd import read_properties
 
 #: Runs a command; gives exit status, standard output and standard error.
 Command = t.Callable[[list[str]], tuple[int, str, str]]
@@ -36,8 +37,7 @@ class Service:
     def state(self) -> dict[str, str]:
         """The unit's properties."""
         _status, out, _err = self._run(["systemctl", "show", f"--property={_PROPERTIES}", self.unit])
-        pairs = (line.partition("=") for line in out.splitlines())
-        return {name: value for name, _equals, value in pairs}
+        return read_properties(out)
 
     def verify(self, text: str) -> None:
         """Have systemd read a unit's text under the unit's own name: before version 250 it takes no other.

@@ -94,6 +94,24 @@ def environment_file(variables: t.Mapping[str, str]) -> str:
     return "".join(f"{name}={_environment_value(value)}\n" for name, value in variables.items())
 
 
+def read_environment(text: str) -> dict[str, str]:
+    """The variables of an environment file as :func:`environment_file` writes it.
+
+    :raises ValueError: a quote is not closed, or an escape names no character.
+    """
+    return _pairs(read_words(text))
+
+
+def read_properties(shown: str) -> dict[str, str]:
+    """The properties that ``systemctl show`` writes of a unit, one a line."""
+    return _pairs(shown.splitlines())
+
+
+def _pairs(texts: t.Iterable[str]) -> dict[str, str]:
+    parted = (one.partition("=") for one in texts)
+    return {name: value for name, _equals, value in parted if name}
+
+
 def _quoted(word: str) -> str:
     if "\0" in word:
         raise ValueError(f"no program takes a NUL character: {word!r}")

@@ -11,6 +11,9 @@ from ansible_collections.inferops.serving.plugins.module_utils._server.systemd i
     exec_start,
     read_words,
 )
+from ansible_collections.inferops.serving.plugins.module_utils._server.systemd import (
+    read_environment as environment_read,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -150,3 +153,8 @@ def test_words_read(line: str, words: list[str]) -> None:
 def test_words_that_systemd_cannot_read(line: str) -> None:
     with pytest.raises(ValueError, match=r"quote|backslash|escape"):
         read_words(line)
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True), TEXT, max_size=4))
+def test_an_environment_file_is_read_as_it_was_meant(variables: dict[str, str]) -> None:
+    assert environment_read(environment_file(variables)) == variables
