@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_verify_program
 short_description: Install the program that proves models without Ansible, and the locks it proves them by
-version_added: 0.1.0
+version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
   - Writes the collection's own code for the verification, as this module carries it, and the locks. The role
@@ -139,13 +139,9 @@ def written(module: AnsibleModule, path: Path, content: bytes) -> bool:
 
 def attributes(module: AnsibleModule, path: Path, mode: int) -> bool:
     """Have root as the owner, and that mode."""
-    status = path.stat()
-    if (status.st_uid, status.st_gid, status.st_mode & 0o7777) == (0, 0, mode):
-        return False
-    if not module.check_mode:
-        os.chown(path, 0, 0)
-        path.chmod(mode)
-    return True
+    changed = module.set_owner_if_different(str(path), "0", False)
+    changed = module.set_group_if_different(str(path), "0", changed)
+    return bool(module.set_mode_if_different(str(path), mode, changed))
 
 
 if __name__ == "__main__":
