@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rollout
 short_description: Batches for a change of many hosts, and one table of what became of them
-version_added: 0.1.0
+version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
   - With O(state=planned) puts the hosts of the play that have not failed into batches. The hosts of one replica over

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: server_diagnosis
 short_description: What runs as an SGLang service, since when, and what went wrong last
-version_added: 0.1.0
+version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
   - Reads the unit's state, the releases, the command line of the running process, and the evidence of the last start
