@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -13,14 +14,14 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.engine import hub, models, wheelhouse
+from tests.engine import fake_engine, hub, models, wheelhouse
 from tests.hosts.hosts import Hosts
 from tests.playbook import PROGRAM, run_playbook
 
@@ -51,10 +52,27 @@ class Run:
 
     @property
     def changed(self) -> int:
-        """The recap's number."""
-        recap = re.search(rf"^{HOST}\s.*changed=(\d+)", self.output, re.MULTILINE)
-        assert recap, self.output
-        return int(recap[1])
+        """How much changed on the site's host."""
+        return self.recap(HOST, "changed")
+
+    def recap(self, host: str, what: str) -> int:
+        """A number of the recap, such as changed."""
+        found = re.search(rf"^{host}\s.*\b{what}=(\d+)", self.output, re.MULTILINE)
+        assert found, self.output
+        return int(found[1])
+
+
+@contextlib.contextmanager
+def fake_hosts(folder: Path, names: Iterable[str]) -> Iterator[Hosts]:
+    """Hosts for the engine that starts at once: its wheelhouse is their /opt/wheelhouse, the models their /opt/hub."""
+    fake_engine.make(folder / "engine")
+    models.write_models(folder / "hub")
+    hosts = Hosts(folder / "hosts")
+    try:
+        hosts.up(dict.fromkeys(names), (f"{folder}/engine/wheels:/opt/wheelhouse", f"{folder}/hub:/opt/hub"))
+        yield hosts
+    finally:
+        hosts.down()
 
 
 class Site:

@@ -25,10 +25,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine import fake_engine, models
 from tests.engine.loopback import free_port
 from tests.hosts.hosts import Hosts
-from tests.integration.conftest import Run
+from tests.integration.conftest import Run, fake_hosts
 from tests.playbook import PROGRAM, run_playbook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,17 +125,11 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("faults")
-    fake_engine.make(folder / "engine")
-    models.write_models(folder / "hub")
-    hosts = Hosts(folder / "hosts")
-    try:
-        hosts.up({HOST: None}, (f"{folder}/engine/wheels:/opt/wheelhouse", f"{folder}/hub:/opt/hub"))
+    with fake_hosts(folder, [HOST]) as hosts:
         made = Site(folder, hosts)
         done = made.play(playbook="site.yml")
         assert done.returncode == 0, done.stdout + done.stderr
         yield made
-    finally:
-        hosts.down()
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -19,8 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.engine import fake_engine, models
 from tests.hosts.hosts import Hosts
+from tests.integration.conftest import Run, fake_hosts
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("fleet1", "fleet2", "fleet3", "fleet4")
@@ -30,18 +29,8 @@ SECOND = "fleet1b"
 CANARY = "canary-77d1-not-to-be-seen"
 
 
-class Run:
-    """One finished ansible-playbook run."""
-
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.status = done.returncode
-        self.output = done.stdout + done.stderr
-
-    def recap(self, host: str, what: str) -> int:
-        """A number of the recap, such as changed."""
-        found = re.search(rf"^{host}\s.*\b{what}=(\d+)", self.output, re.MULTILINE)
-        assert found, self.output
-        return int(found[1])
+class FleetRun(Run):
+    """One finished run with its table."""
 
     @property
     def table(self) -> dict[str, list[str]]:
@@ -66,7 +55,7 @@ class Fleet:
         del self.common["state"], self.common["sglang_server_secret_args"]
         self.connections = yaml.safe_load(hosts.inventory.read_text())["all"]["hosts"]
 
-    def play(self, playbook: str, hosts: Mapping[str, Mapping[str, Any]], *words: str, **common: Any) -> Run:
+    def play(self, playbook: str, hosts: Mapping[str, Mapping[str, Any]], *words: str, **common: Any) -> FleetRun:
         """Run a playbook.
 
         :param hosts: host -> its own variables, server arguments among them under ``args``.
@@ -79,18 +68,9 @@ class Fleet:
             rows[name] = {**connection, "sglang_server_args": args, "number": number, **variables}
         inventory = {"all": {"hosts": rows, "vars": {**self.common, **common}}}
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.folder / "inventory.yml")]
-        done = subprocess.run(
-            [*command, f"playbooks/{playbook}.yml", *words],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        return Run(done)
+        path = self.folder / "inventory.yml"
+        done = run_playbook("-i", path, f"playbooks/{playbook}.yml", *words, timeout=300, stdin=subprocess.DEVNULL)
+        return FleetRun(done)
 
     def sudo(self, name: str, command: str) -> str:
         """Run a shell command as root on a host."""
@@ -137,14 +117,8 @@ class Client:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
-    fake_engine.make(folder / "engine")
-    models.write_models(folder / "hub")
-    hosts = Hosts(folder / "hosts")
-    try:
-        hosts.up(dict.fromkeys(NAMES), (f"{folder}/engine/wheels:/opt/wheelhouse", f"{folder}/hub:/opt/hub"))
+    with fake_hosts(folder, NAMES) as hosts:
         yield Fleet(folder, hosts)
-    finally:
-        hosts.down()
 
 
 def test_two_services_of_one_machine_install_at_the_same_time_and_serve_side_by_side(fleet: Fleet) -> None:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -195,16 +194,7 @@ class Client:
 
     def play(self, *words: str) -> tuple[int, str]:
         """Play the role. Returns its number of changes and the output."""
-        command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(self.hosts.inventory), *words]
-        done = subprocess.run(
-            [*command, str(self.playbook)],
-            cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run_playbook("-i", self.hosts.inventory, *words, self.playbook, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr
         recap = re.search(rf"^{CLIENT}\s.*changed=(\d+)", done.stdout, re.MULTILINE)
         assert recap, done.stdout

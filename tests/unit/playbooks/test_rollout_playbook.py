@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 PRETENDED = {
@@ -83,25 +84,19 @@ class Site:
             **common,
         }
         (self.folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": variables}}))
-        return subprocess.run(
-            [
-                str(Path(sys.executable).parent / "ansible-playbook"),
-                "--inventory=inventory.yml",
-                f"inferops.serving.{playbook}",
-            ],
-            cwd=self.folder,
-            env={
-                **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+        empty = self.folder / "ansible.cfg"
+        empty.write_text("[defaults]\n")
+        return run_playbook(
+            "--inventory=inventory.yml",
+            f"inferops.serving.{playbook}",
+            environment={
+                "ANSIBLE_CONFIG": str(empty),
                 "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections"),
                 "ANSIBLE_LOCAL_TEMP": str(self.folder / "tmp"),
                 "ANSIBLE_REMOTE_TEMP": str(self.folder / "tmp"),
-                "ANSIBLE_NOCOLOR": "1",
             },
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
         )
 
     @property

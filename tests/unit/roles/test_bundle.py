@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.module import run_module
 from tests.unit.plugins.module_utils._engine import engine_venv_kit as engine_kit
 from tests.unit.plugins.module_utils._store import store_kit as kit
 from tests.unit.roles.role_play import play_role
@@ -110,21 +111,7 @@ def _verify(site: Site, bundle: Path, **changes: t.Any) -> dict[str, t.Any]:
         "engines": [site.digest],
         **changes,
     }
-    return engine_kit_module(arguments)
-
-
-def engine_kit_module(arguments: dict[str, t.Any]) -> dict[str, t.Any]:
-    done = subprocess.run(
-        ["python3", str(ROOT / "plugins/modules/model_bundle.py")],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    result: dict[str, t.Any] = json.loads(done.stdout)
-    return result
+    return run_module("model_bundle", arguments, python="python3")
 
 
 @pytest.fixture

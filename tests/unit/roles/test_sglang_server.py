@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/sglang_server"
@@ -39,21 +40,13 @@ def unit(folder: Path, plan: dict[str, Any], **variables: Any) -> str:
     play = {"hosts": "localhost", "gather_facts": False, "vars_files": files, "tasks": tasks}
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "vars.json").write_text(json.dumps(wanted))
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "ansible-playbook"),
-            "--inventory=localhost,",
-            "--connection=local",
-            f"--extra-vars=@{folder}/vars.json",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}",
-            str(folder / "play.yml"),
-        ],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "tmp")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = run_playbook(
+        "--inventory=localhost,",
+        "--connection=local",
+        f"--extra-vars=@{folder}/vars.json",
+        f"--extra-vars=ansible_python_interpreter={sys.executable}",
+        folder / "play.yml",
+        environment={"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "tmp")},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return (folder / "unit").read_text()

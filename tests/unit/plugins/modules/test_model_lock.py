@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import canonical, parse_lock
 
 from tests.engine.hub import Hub, make_lock, read_files, revision_of
+from tests.module import run_module
 
 ROOT = Path(__file__).resolve().parents[4]
 REPO = "org/model"
@@ -24,21 +23,9 @@ TOKEN = "hf_a-token-that-nobody-may-see"
 Result = dict[str, t.Any]
 
 
-def run_module(name: str, arguments: Result) -> Result:
-    environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / f"plugins/modules/{name}.py")],
-        env={**environment, "PYTHONPATH": str(ROOT / "collections")},
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert TOKEN not in done.stdout
-    result: Result = json.loads(done.stdout)
-    assert done.returncode == (1 if result.get("failed") else 0)
+def run(name: str, arguments: Result) -> Result:
+    result = run_module(name, arguments)
+    assert TOKEN not in json.dumps(result)
     return result
 
 
@@ -88,7 +75,7 @@ class Subject:
 
     def run(self, **options: t.Any) -> Result:
         own = {"repo": REPO, "dest": str(self.dest), "endpoint": self.hub.url, "retries": 0}
-        return run_module("model_lock", {**own, **options})
+        return run("model_lock", {**own, **options})
 
     def refused(self, error_class: str, **options: t.Any) -> str:
         """Run it with a lock in place, which must survive; returns the message."""
@@ -412,7 +399,7 @@ def test_a_repository_with_the_shape_of_kimi_k2_6(subject: Subject, tmp_path: Pa
     assert result["files"] == 96
     lock = json.loads(subject.dest.read_text())
     assert len(lock["facts"]["tensors"]) == 64
-    fetched = run_module(
+    fetched = run(
         "model_snapshot",
         {"lock": lock, "store": str(tmp_path / "store"), "sources": [{"type": "hub", "url": subject.hub.url}]},
     )

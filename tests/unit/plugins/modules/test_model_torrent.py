@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 
+from tests.module import run_module
 from tests.unit.plugins.module_utils._store import store_kit as kit
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -22,17 +19,7 @@ Result = dict[str, t.Any]
 
 
 def run(arguments: Result, **changes: t.Any) -> Result:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "plugins/modules/model_torrent.py")],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": {**arguments, **changes}}),
-        env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    result: Result = json.loads(done.stdout)
-    return result
+    return run_module("model_torrent", {**arguments, **changes})
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import typing as t
 from pathlib import Path
@@ -17,10 +16,10 @@ from ansible_collections.inferops.serving.plugins.module_utils._sglang.command_l
 
 from tests.engine import fake_server
 from tests.engine.loopback import free_port
+from tests.module import run_module
 from tests.unit.engine_kit.test_fake_server import NAME, fake
 
 ROOT = Path(__file__).resolve().parents[4]
-MODULE = ROOT / "plugins/modules/server_ready.py"
 RUNNING = {"LoadState": "loaded", "ActiveState": "active", "SubState": "running", "InvocationID": "one"}
 FAILED = {**RUNNING, "ActiveState": "failed", "SubState": "failed", "ExecMainCode": "1", "ExecMainStatus": "1"}
 TRACEBACK = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "OSError: no drafter"]
@@ -57,23 +56,7 @@ class Host:
     def run(self, **arguments: t.Any) -> Result:
         """The module's result."""
         wanted = {"unit": "sglang-a.service", "url": f"http://127.0.0.1:{self.port}", "timeout": 20, **arguments}
-        done = subprocess.run(
-            [sys.executable, str(MODULE)],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT / "collections"),
-                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-            },
-            input=json.dumps({"ANSIBLE_MODULE_ARGS": wanted}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.stderr == ""
-        result: Result = json.loads(done.stdout)
-        assert done.returncode == (1 if result.get("failed") else 0)
-        return result
+        return run_module("server_ready", wanted, environment={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"})
 
 
 @pytest.fixture

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import typing as t
 from pathlib import Path
 
 import pytest
 
+from tests.module import run_module
+
 ROOT = Path(__file__).resolve().parents[4]
-MODULE = ROOT / "plugins/modules/server_release.py"
 UNIT = "sglang-a.service"
 REHEARSAL = "sglang-a-rehearsal.service"
 TEXT = "[Service]\nEnvironmentFile=@release@/environment\nExecStart=/bin/engine -m sglang.launch_server --port {port}\n"
@@ -80,21 +79,9 @@ class Host:
             "_ansible_check_mode": check,
             **arguments,
         }
-        done = subprocess.run(
-            [sys.executable, str(MODULE)],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(ROOT / "collections"),
-                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-            },
-            input=json.dumps({"ANSIBLE_MODULE_ARGS": wanted}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert CANARY not in done.stdout + done.stderr
-        result: Result = json.loads(done.stdout)
+        path = {"PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+        result = run_module("server_release", wanted, environment=path)
+        assert CANARY not in json.dumps(result)
         return result
 
     def stage(

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.inferops.serving.plugins.module_utils._store import verify
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import sole_writer
 
+from tests.module import run_module
 from tests.unit.plugins.module_utils._store import store_kit as kit
 from tests.unit.plugins.module_utils._store.conftest import Subject
 from tests.unit.plugins.module_utils._store.test_store_damage import rot
@@ -128,23 +129,13 @@ def test_nothing_to_prove_is_no_success(verification: Verification) -> None:
 
 
 def test_what_the_role_installs_runs_by_itself(verification: Verification, tmp_path: Path) -> None:
-    module = ROOT / "plugins/modules/model_verify_program.py"
     arguments = {
         "lib": str(tmp_path / "lib"),
         "locks": str(tmp_path / "installed-locks"),
         "reports": str(tmp_path / "reports"),
     }
-    told = {"ANSIBLE_MODULE_ARGS": {**arguments, "lock_texts": {"org--other": "{}"}}}
     for changed in (True, False):
-        ran = subprocess.run(
-            [sys.executable, str(module)],
-            input=json.dumps(told),
-            env={**os.environ, "PYTHONPATH": str(ROOT / "collections")},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        answer = json.loads(ran.stdout)
+        answer = run_module("model_verify_program", {**arguments, "lock_texts": {"org--other": "{}"}})
         assert (answer["changed"], answer["names"]) == (changed, ["org--other"])
     names = [path.stem for path in (tmp_path / "lib" / PACKAGE).iterdir()]
     command = [sys.executable, "-B", "-E", "-s", "-m", ".".join((*PACKAGE.parts, "verify"))]
