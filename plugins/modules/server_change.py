@@ -31,35 +31,15 @@ attributes:
   idempotent:
     description: Running it again changes nothing.
     support: full
+extends_documentation_fragment:
+  - inferops.serving.service
+  - inferops.serving.service.release
 options:
-  home:
-    description: The directory of the service. It and its releases belong to root.
-    type: path
-    required: true
-  unit:
-    description: The systemd unit.
-    type: str
-    required: true
-  unit_dir:
-    description: Where units are installed.
-    type: path
-    default: /etc/systemd/system
   unit_text:
     description:
       - The text of the unit, with C(@release@) for the directory of the release.
       - Needs O(environment) and O(plan) beside it. Either this or O(release).
     type: str
-  environment:
-    description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
-    type: str
-  secret_args:
-    description:
-      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
-    type: str
-    default: ""
-  plan:
-    description: What is served, kept beside the unit, with the command line in C(argv).
-    type: dict
   gate:
     description: The arguments of M(inferops.serving.server_ready), kept beside the unit for a return to this release.
     type: dict
@@ -76,24 +56,12 @@ options:
     type: str
     choices: [allowed, needs_consent, never]
     default: allowed
-  consent:
-    description: Whether somebody has consented to the restart.
-    type: bool
-    default: false
-  rehearsal_timeout:
-    description: Seconds that the engine has to judge the command line.
-    type: int
-    default: 180
   confirm_timeout:
     description:
       - Seconds after the switch in which the gate has to be passed. Else the host itself goes back to the last accepted
         release, also after a boot, for the case that the controller is lost. 0 is no limit.
     type: int
     default: 0
-  keep_releases:
-    description: Releases that are kept. The current and the previous one always stay.
-    type: int
-    default: 5
 seealso:
   - module: inferops.serving.server_release
   - module: inferops.serving.server_ready

@@ -23,15 +23,9 @@ attributes:
   idempotent:
     description: Changes nothing.
     support: full
+extends_documentation_fragment:
+  - inferops.serving.service
 options:
-  home:
-    description: The directory of the service.
-    type: path
-    required: true
-  unit:
-    description: The systemd unit.
-    type: str
-    required: true
   argv:
     description: The server arguments that are planned, to compare with those of the current release.
     type: list

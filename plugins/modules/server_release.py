@@ -28,6 +28,9 @@ attributes:
   idempotent:
     description: Running it again changes nothing.
     support: full
+extends_documentation_fragment:
+  - inferops.serving.service
+  - inferops.serving.service.release
 options:
   state:
     description:
@@ -41,18 +44,6 @@ options:
     type: str
     choices: [staged, switched, accepted, failed, unlocked]
     required: true
-  home:
-    description: The directory of the service. It and its releases belong to root.
-    type: path
-    required: true
-  unit:
-    description: The systemd unit.
-    type: str
-    required: true
-  unit_dir:
-    description: Where units are installed.
-    type: path
-    default: /etc/systemd/system
   runtime_unit_dir:
     description: Where units are that are gone after a boot. The rehearsal has one there.
     type: path
@@ -73,18 +64,6 @@ options:
       - The text of the unit, with C(@release@) for the directory of the release.
       - V(staged) needs this and O(environment) and O(plan), or O(release).
     type: str
-  environment:
-    description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
-    type: str
-  secret_args:
-    description:
-      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
-        It is C(secret_args.yaml) in the release. Empty where there are none.
-    type: str
-    default: ""
-  plan:
-    description: What is served, kept beside the unit, with the command line in C(argv).
-    type: dict
   gate:
     description:
       - The arguments of M(inferops.serving.server_ready), kept beside the unit for a return to this release.
@@ -109,14 +88,6 @@ options:
     type: str
     choices: [allowed, needs_consent, never]
     default: allowed
-  consent:
-    description: Whether somebody has consented to the restart.
-    type: bool
-    default: false
-  rehearsal_timeout:
-    description: Seconds that the engine has to judge the command line.
-    type: int
-    default: 180
   confirm_timeout:
     description:
       - Seconds after V(switched) in which V(accepted) or another V(switched) must follow. Else the host itself goes
@@ -133,10 +104,6 @@ options:
   accept_length:
     description: The accept length that V(accepted) notes, in tokens per verification.
     type: float
-  keep_releases:
-    description: Releases that V(accepted) keeps. The current and the previous one always stay.
-    type: int
-    default: 5
 """
 
 EXAMPLES = r"""

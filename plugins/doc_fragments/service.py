@@ -1,0 +1,54 @@
+# Copyright (c) 2026, inferops contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that the modules of a service have in common."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Of all of them, and of those that write releases."""
+
+    DOCUMENTATION = r"""
+options:
+  home:
+    description: The directory of the service. It and its releases belong to root.
+    type: path
+    required: true
+  unit:
+    description: The systemd unit.
+    type: str
+    required: true
+"""
+
+    RELEASE = r"""
+options:
+  unit_dir:
+    description: Where units are installed.
+    type: path
+    default: /etc/systemd/system
+  environment:
+    description: The text of the environment file, which only root may read. It may hold secrets. It may be empty.
+    type: str
+  secret_args:
+    description:
+      - Server arguments that are secrets, as the JSON text of a configuration file of SGLang. Only root may read it.
+        It is C(secret_args.yaml) in the release. Empty where there are none.
+    type: str
+    default: ""
+  plan:
+    description: What is served, kept beside the unit, with the command line in C(argv).
+    type: dict
+  consent:
+    description: Whether somebody has consented to the restart.
+    type: bool
+    default: false
+  rehearsal_timeout:
+    description: Seconds that the engine has to judge the command line.
+    type: int
+    default: 180
+  keep_releases:
+    description: Releases that are kept. The current and the previous one always stay.
+    type: int
+    default: 5
+"""
