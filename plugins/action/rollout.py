@@ -30,12 +30,16 @@ class ActionModule(ActionBase):
         args = self._task.args
         if args["state"] == "planned":
             hosts = list(map(str, variables["ansible_play_hosts"]))
+            seen = {host: variables["hostvars"].raw_get(host).get("sglang_server_result") or {} for host in hosts}
+            replicas = _replicas(variables)
             sizes = args["batches"] if isinstance(args["batches"], (list, tuple)) else [args["batches"]]
             try:
-                found = rollout.batches(hosts, sizes, _replicas(variables))
+                found = rollout.batches(rollout.due(seen, replicas), sizes, replicas)
             except ValueError as exc:
                 raise AnsibleActionFail(f"sglang_rollout_batches: {exc}.") from exc
-            result.update(changed=False, hosts=[host for batch in found for host in batch], sizes=list(map(len, found)))
+            planned = [host for batch in found for host in batch]
+            others = [host for host in hosts if host not in set(planned)]
+            result.update(changed=False, hosts=planned, unchanged=others, sizes=list(map(len, found)))
             return result
         rows = self._rows(variables)
         self._display.display(f"\n{rollout.table(rows)}\n")
@@ -43,12 +47,11 @@ class ActionModule(ActionBase):
         return result
 
     def _rows(self, variables: t.Mapping[str, t.Any]) -> list[rollout.Row]:
-        """All hosts of the play, also those that failed, in the order of the change."""
-        prepared = list(map(str, self._task.args["hosts"]))
-        others = [str(host) for host in variables["ansible_play_hosts_all"] if str(host) not in set(prepared)]
+        """All hosts of the play, also those that failed, in its order."""
+        prepared = set(map(str, self._task.args["hosts"]))
+        hosts = map(str, variables["ansible_play_hosts_all"])
         hostvars = variables["hostvars"]
-        found = [rollout.row(host, hostvars.raw_get(host), True) for host in prepared]
-        return found + [rollout.row(host, {}, False) for host in others]
+        return [rollout.row(host, hostvars.raw_get(host), host in prepared) for host in hosts]
 
 
 def _replicas(variables: t.Mapping[str, t.Any]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 from ansible.errors import AnsibleConnectionFailure
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.inferops.serving.plugins.module_utils._server.change import change
 
@@ -37,10 +38,11 @@ class ActionModule(ActionBase):
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         steps = _Steps(self, task_vars or {})
         unit = self._task.args["unit"]
-        own = (*_OF_ALL, *_OF_SWITCH, *_OF_ACCEPTANCE)
+        own = (*_OF_ALL, *_OF_SWITCH, *_OF_ACCEPTANCE, "hold")
         wanted = {key: value for key, value in self._task.args.items() if key not in own}
+        hold = boolean(self._task.args.get("hold", False))
         try:
-            result.update(change(steps, wanted, bool(self._task.check_mode)))
+            result.update(change(steps, wanted, bool(self._task.check_mode), hold))
         except AnsibleConnectionFailure as exc:
             more = f"The change of {unit} is not finished. Run the play again: it goes on from there."
             raise AnsibleConnectionFailure(f"{exc}\n{more}") from exc

@@ -39,6 +39,50 @@ options:
   plan:
     description: What is served, kept beside the unit, with the command line in C(argv).
     type: dict
+  account:
+    description:
+      - The user of the service, which is only looked at. A change is due where there is none, or it differs.
+    type: dict
+    suboptions:
+      name:
+        description: The name of the user.
+        type: str
+        required: true
+      group:
+        description: The name of its group.
+        type: str
+        required: true
+      home:
+        description: Its home directory.
+        type: path
+        required: true
+      shell:
+        description: Its shell.
+        type: path
+        required: true
+  directories:
+    description:
+      - The directories of the service, which are only looked at. A change is due where one is missing or differs.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The directory.
+        type: path
+        required: true
+      owner:
+        description: The name of its owner.
+        type: str
+        required: true
+      group:
+        description: The name of its group.
+        type: str
+        required: true
+      mode:
+        description: Its permissions, as an octal number in quotes.
+        type: str
+        required: true
   consent:
     description: Whether somebody has consented to the restart.
     type: bool

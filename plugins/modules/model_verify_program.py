@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_verify_program
-short_description: Install the program that proves models without Ansible, and the locks it proves them by
+short_description: Install the program that proves models without Ansible, its locks and its timer
 version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
-  - Writes the collection's own code for the verification, as this module carries it, and the locks. The role
-    P(inferops.serving.sglang_model#role) starts it by a timer.
+  - Writes the collection's own code for the verification, as this module carries it, the locks, and a service with its
+    timer, which systemd has to accept first. The timer is enabled and started.
   - Everything belongs to root. Locks of other inventories in the same directory stay.
 attributes:
   check_mode:
     description: Can run in check mode and says whether anything would be written.
     support: full
   diff_mode:
-    description: Shows nothing. The code is no configuration, and the store has shown the locks.
-    support: none
+    description: Shows the units. The code is no configuration, and the store has shown the locks.
+    support: partial
   idempotent:
     description: Running it again changes nothing.
     support: full
@@ -41,6 +41,22 @@ options:
     description: The text of each lock, by the name of its file without the ending.
     type: dict
     required: true
+  unit:
+    description: The name of the service and the timer, without an ending.
+    type: str
+    required: true
+  service_text:
+    description: The text of the service. Its lines with C(@model@) stand there for each lock in O(locks), by its name.
+    type: str
+    required: true
+  timer_text:
+    description: The text of the timer.
+    type: str
+    required: true
+  unit_dir:
+    description: Where units are installed.
+    type: path
+    default: /etc/systemd/system
 seealso:
   - module: inferops.serving.model_snapshot
 """
@@ -53,6 +69,9 @@ EXAMPLES = r"""
     reports: /var/lib/sglang/verify
     lock_texts:
       org--name: "{{ lookup('ansible.builtin.file', 'locks/org--name.json', rstrip=false) }}"
+    unit: sglang-verify-srv-models
+    service_text: "{{ lookup('ansible.builtin.template', 'verify.service.j2') }}"
+    timer_text: "{{ lookup('ansible.builtin.template', 'verify.timer.j2') }}"
 """
 
 RETURN = r"""
@@ -68,6 +87,12 @@ import sys
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.serving.plugins.module_utils._server.service import (
+    ServiceError,
+    state_of,
+    systemctl,
+    verify_units,
+)
 from ansible_collections.inferops.serving.plugins.module_utils._store import verify
 
 #: Importing verify has imported all that it needs, and this module needs no more.
@@ -81,6 +106,10 @@ def main() -> None:
             "locks": {"type": "path", "required": True},
             "reports": {"type": "path", "required": True},
             "lock_texts": {"type": "dict", "required": True},
+            "unit": {"type": "str", "required": True},
+            "service_text": {"type": "str", "required": True},
+            "timer_text": {"type": "str", "required": True},
+            "unit_dir": {"type": "path", "default": "/etc/systemd/system"},
         },
         supports_check_mode=True,
     )
@@ -95,10 +124,60 @@ def main() -> None:
         for path, text in files.items():
             changed |= written(module, path, text.encode())
         there = [path.name for path in locks.glob("*.json")] if locks.is_dir() else []
-    except OSError as exc:
+        names = sorted({name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"]))
+        diff = installed(module, names)
+        changed |= bool(diff) | started(module, bool(diff))
+    except (OSError, ServiceError) as exc:
         module.fail_json(msg=f"The verification is not installed: {exc}")
-    names = {name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"])
-    module.exit_json(changed=changed, names=sorted(names))
+    module.exit_json(changed=changed, names=names, diff=diff)
+
+
+def installed(module: AnsibleModule, names: list[str]) -> list[dict[str, str]]:
+    """Have both units as they shall be, once systemd has accepted them. Gives what was different."""
+    folder, unit = Path(module.params["unit_dir"]), module.params["unit"]
+    texts = {
+        folder / f"{unit}.service": for_each(names, module.params["service_text"]),
+        folder / f"{unit}.timer": module.params["timer_text"],
+    }
+    before = {path: path.read_text(encoding="utf-8") if path.is_file() else "" for path in texts}
+    if before != texts and not module.check_mode:
+        verify_units(lambda command: run(module, command), {path.name: text for path, text in texts.items()})
+    changed = [path for path, text in texts.items() if written(module, path, text.encode())]
+    return [
+        {"before_header": str(path), "after_header": str(path), "before": before[path], "after": texts[path]}
+        for path in changed
+    ]
+
+
+def for_each(names: list[str], text: str) -> str:
+    """The text with a line for each name where there is one for ``@model@``."""
+    lines = text.splitlines(keepends=True)
+    return "".join(line.replace("@model@", name) for line in lines for name in (names if "@model@" in line else [""]))
+
+
+def started(module: AnsibleModule, changed: bool) -> bool:
+    """Have the timer run, with the units as they are now."""
+    timer = f"{module.params['unit']}.timer"
+
+    def command(words: list[str]) -> tuple[int, str, str]:
+        return run(module, words)
+
+    state = state_of(command, timer)
+    runs = (state.get("UnitFileState"), state.get("ActiveState")) == ("enabled", "active")
+    if (changed or not runs) and not module.check_mode:
+        systemctl(command, "daemon-reload")
+        systemctl(command, "enable", "--quiet", timer)
+        systemctl(command, "restart", timer)
+    return changed or not runs
+
+
+def run(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
+    """Run a command.
+
+    :raises OSError: there is no such program.
+    """
+    status, out, err = module.run_command(command, check_rc=False, handle_exceptions=False)
+    return status, str(out), str(err)
 
 
 def program() -> dict[str, str]:

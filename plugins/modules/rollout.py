@@ -11,8 +11,9 @@ short_description: Batches for a change of many hosts, and one table of what bec
 version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
-  - With O(state=planned) puts the hosts of the play that have not failed into batches. The hosts of one replica over
-    several nodes, as the plan knows it, are in one batch.
+  - With O(state=planned) puts the hosts of the play into batches that have not failed, and whose service was not found
+    to be as it shall be by the role C(sglang_server) with C(sglang_server_hold). The hosts of one replica over several
+    nodes, as the plan knows it, are in one batch.
   - With O(state=shown) prints one table of all hosts of the play, with what the roles C(sglang_rollout) and
     C(sglang_server) noted of each.
   - Runs on the controller. The role P(inferops.serving.sglang_rollout#role) uses both.
@@ -37,11 +38,11 @@ options:
     required: true
   batches:
     description:
-      - With O(state=planned) the sizes of the batches, as numbers or percentages of all hosts. The last is repeated.
+      - With O(state=planned) the sizes of the batches, as numbers or percentages of their hosts. The last is repeated.
     type: list
     elements: raw
   hosts:
-    description: With O(state=shown) the hosts that a change was planned for, RV(hosts) of the first call.
+    description: With O(state=shown) the hosts that could be prepared, RV(hosts) and RV(unchanged) of the first call.
     type: list
     elements: str
 """
@@ -57,7 +58,7 @@ EXAMPLES = r"""
 - name: Show what became of every host
   inferops.serving.rollout:
     state: shown
-    hosts: "{{ planned.hosts }}"
+    hosts: "{{ planned.hosts + planned.unchanged }}"
   run_once: true
 """
 
@@ -69,6 +70,11 @@ hosts:
       C(seconds) and C(problem).
   returned: always
   type: raw
+unchanged:
+  description: The hosts that are in no batch, for there is nothing to be changed.
+  returned: when O(state=planned)
+  type: list
+  elements: str
 sizes:
   description: How many hosts each batch has.
   returned: when O(state=planned)

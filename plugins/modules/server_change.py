@@ -56,6 +56,13 @@ options:
     type: str
     choices: [allowed, needs_consent, never]
     default: allowed
+  hold:
+    description:
+      - Only have a service pass its gate that is as it shall be, and leave every other one alone. The outcome says
+        whether a change is V(due). The task does not fail, for the change will say why.
+      - A service that does not answer at once is not waited for.
+    type: bool
+    default: false
   confirm_timeout:
     description:
       - Seconds after the switch in which the gate has to be passed. Else the host itself goes back to the last accepted
@@ -78,7 +85,7 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - V(unchanged), V(changed), or in check mode V(would change).
+    - V(unchanged), V(changed), in check mode V(would change), or with O(hold) V(due).
     - V(refused) where the service was not touched, V(restored) where the release before runs again, else V(failed).
   returned: always
   type: str

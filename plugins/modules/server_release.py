@@ -44,6 +44,11 @@ options:
     type: str
     choices: [staged, switched, accepted, failed, unlocked]
     required: true
+  hold:
+    description:
+      - With V(staged), only say what there is to do. Takes no lock, but fails where another run holds it.
+    type: bool
+    default: false
   runtime_unit_dir:
     description: Where units are that are gone after a boot. The rehearsal has one there.
     type: path
@@ -166,6 +171,10 @@ refusal:
   description: Why a real run would not restart the service, by O(restart) and O(consent); empty where it would.
   returned: when O(state=staged)
   type: str
+due:
+  description: Whether the service, its user or its directories are not as they shall be.
+  returned: when O(state=staged) and O(hold)
+  type: bool
 locked:
   description: Whether this run holds the lock of the service now.
   returned: when O(state=staged), but for check mode
@@ -210,6 +219,7 @@ import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.inferops.serving.plugins.module_utils._server.account import lives_as_planned
 from ansible_collections.inferops.serving.plugins.module_utils._server.confirmation import Confirmation
 from ansible_collections.inferops.serving.plugins.module_utils._server.evidence import collect
 from ansible_collections.inferops.serving.plugins.module_utils._server.rehearsal import Refused, rehearse
@@ -248,11 +258,15 @@ class Step:
 
     def staged(self) -> dict[str, t.Any]:
         """Make a release if there is something new, and say what it takes to have it run."""
-        if self.module.check_mode:
-            return self._decide()[0]
-        self.lock.look(self.params["over"])
+        if not self.module.check_mode:
+            self.lock.look(self.params["over"])
         result, content = self._decide()
-        result["locked"] = bool(result["changed"] or result["action"] or not result["accepted"])
+        due = bool(result["changed"] or result["action"] or not result["accepted"])
+        if self.params["hold"]:
+            return {**result, "due": due or not lives_as_planned(self.params["account"], self.params["directories"])}
+        if self.module.check_mode:
+            return result
+        result["locked"] = due
         if result["locked"]:
             self.lock.take(self.params["rehearsal_timeout"], self.params["over"], **self.params["about"])
             try:
@@ -438,6 +452,27 @@ def main() -> None:
             "plan": {"type": "dict"},
             "gate": {"type": "dict", "default": {}},
             "release": {"type": "str"},
+            "account": {
+                "type": "dict",
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "group": {"type": "str", "required": True},
+                    "home": {"type": "path", "required": True},
+                    "shell": {"type": "path", "required": True},
+                },
+            },
+            "directories": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "owner": {"type": "str", "required": True},
+                    "group": {"type": "str", "required": True},
+                    "mode": {"type": "str", "required": True},
+                },
+            },
+            "hold": {"type": "bool", "default": False},
             "action": {"type": "str", "choices": ["restart", "start", "enable"], "default": "restart"},
             "restart": {"type": "str", "choices": ["allowed", "needs_consent", "never"], "default": "allowed"},
             "consent": {"type": "bool", "default": False},

@@ -18,10 +18,11 @@ from .._sglang.fingerprint import releases_of
 from .._sglang.flags import known_releases
 from . import causes
 
-#: What became of a change. Until the switch the service was not touched.
+#: What became of a change. Until the switch the service was not touched; where one is due, nothing was.
 UNCHANGED = "unchanged"
 CHANGED = "changed"
 WOULD_CHANGE = "would change"
+DUE = "due"
 REFUSED = "refused"
 RESTORED = "restored"
 FAILED = "failed"
@@ -45,15 +46,29 @@ class Steps(t.Protocol):
         """Show a line on the screen."""
 
 
-def change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
+def change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool, hold: bool = False) -> Result:
     """Have a release run, or what ran before.
 
     :param wanted: the arguments of server_release with state staged.
+    :param hold: leave a service alone that is not as it shall be, and only say that a change of it is due.
     :returns: a module's result, with ``outcome``, ``release``, ``before``, ``accept_length`` and ``seconds``.
     """
     begin = time.monotonic()
-    result = _change(steps, wanted, check)
+    result = _hold(steps, wanted) if hold else _change(steps, wanted, check)
     return {"accept_length": None, **result, "seconds": round(time.monotonic() - begin, 1)}
+
+
+def _hold(steps: Steps, wanted: t.Mapping[str, t.Any]) -> Result:
+    """Have a service pass its gate that is as it shall be. Whatever is wrong, the change finds it again and says it."""
+    staged = steps.release("staged", **wanted, hold=True)
+    result: Result = {"changed": False, "release": staged.get("release"), "before": staged.get("current")}
+    if staged.get("failed") or staged["due"]:
+        return {**result, "outcome": DUE}
+    # one that does not answer yet is waited for by the change, where the screen shows it
+    ready = steps.gate({**staged["gate"], "timeout": 0}, None)
+    if ready.get("cause") or ready.get("failed"):
+        return {**result, "outcome": DUE}
+    return {**result, "outcome": UNCHANGED, "gate": ready, "accept_length": ready.get("accept_length")}
 
 
 def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:

@@ -11,7 +11,7 @@ import dataclasses
 import re
 import typing as t
 
-from .change import FAILED, REFUSED
+from .change import DUE, FAILED, REFUSED, UNCHANGED
 
 #: Outcomes that are said of a host on which the role never ended.
 UNPREPARED = "not prepared"
@@ -20,6 +20,17 @@ UNTOUCHED = "untouched"
 _HEAD = ("host", "before", "after", "outcome", "accept length", "seconds")
 _NOTHING = "-"
 _PERCENT = re.compile(r"(\d+)%\Z")
+
+
+def due(results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]) -> list[str]:
+    """The hosts whose service is not as it shall be, in their order, and with each the other members of its replica.
+
+    :param results: those of the role sglang_server with ``sglang_server_hold``, by host.
+    :param replicas: as for :func:`batches`.
+    """
+    found = {host for host, result in results.items() if result.get("outcome") != UNCHANGED}
+    together = {replicas[host] for host in found if host in replicas}
+    return [host for host in results if host in found or replicas.get(host) in together]
 
 
 def batches(hosts: t.Sequence[str], sizes: t.Sequence[t.Any], replicas: t.Mapping[str, str]) -> list[list[str]]:
@@ -92,11 +103,12 @@ def row(host: str, variables: t.Mapping[str, t.Any], prepared: bool) -> Row:
     """
     if not prepared:
         return Row(host, UNPREPARED)
+    result = variables.get("sglang_server_result") or {}
     if not variables.get("__sglang_rollout_begun"):
-        return Row(host, UNTOUCHED)
-    # before the change it is a prediction, or that of an earlier play
-    result = variables.get("sglang_server_result") if variables.get("__sglang_rollout_changing") else None
-    result = result or {}
+        return Row(host, UNCHANGED, result) if result.get("outcome") == UNCHANGED else Row(host, UNTOUCHED)
+    # that of the look before the change
+    if result.get("outcome") == DUE:
+        result = {}
     problem = str(variables.get("__sglang_rollout_problem") or "")
     return Row(host, str(result.get("outcome") or (FAILED if problem else _NOTHING)), result, problem)
 

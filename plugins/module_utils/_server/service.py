@@ -36,20 +36,14 @@ class Service:
 
     def state(self) -> dict[str, str]:
         """The unit's properties."""
-        _status, out, _err = self._run(["systemctl", "show", f"--property={_PROPERTIES}", self.unit])
-        return read_properties(out)
+        return state_of(self._run, self.unit)
 
     def verify(self, text: str) -> None:
-        """Have systemd read a unit's text under the unit's own name: before version 250 it takes no other.
+        """Have systemd read the unit's text.
 
         :raises ServiceError: systemd finds fault with it.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / self.unit
-            path.write_text(text, encoding="utf-8")
-            status, out, err = self._run(["systemd-analyze", "verify", str(path)])
-        if status:
-            raise ServiceError(f"systemd refuses the unit: {(err or out).strip()}")
+        verify_units(self._run, {self.unit: text})
 
     def due(self, releases: Releases, target: int | None, state: t.Mapping[str, str]) -> tuple[str, str]:
         """What has to be done for a release to run, and why; two empty texts where it runs.
@@ -101,6 +95,34 @@ class Service:
 
         :raises ServiceError: it does not.
         """
-        status, out, err = self._run(["systemctl", *words])
-        if status:
-            raise ServiceError((err or out).strip() or f"systemctl {' '.join(words)} gave {status}")
+        systemctl(self._run, *words)
+
+
+def state_of(run: Command, unit: str) -> dict[str, str]:
+    """The properties of a unit that say how it is."""
+    _status, out, _err = run(["systemctl", "show", f"--property={_PROPERTIES}", unit])
+    return read_properties(out)
+
+
+def verify_units(run: Command, texts: t.Mapping[str, str]) -> None:
+    """Have systemd read units that belong together under their own names: before version 250 it takes no other.
+
+    :raises ServiceError: systemd finds fault with one.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in texts]
+        for path in paths:
+            path.write_text(texts[path.name], encoding="utf-8")
+        status, out, err = run(["systemd-analyze", "verify", *map(str, paths)])
+    if status:
+        raise ServiceError(f"systemd refuses the unit: {(err or out).strip()}")
+
+
+def systemctl(run: Command, *words: str) -> None:
+    """Have systemd do something.
+
+    :raises ServiceError: it does not.
+    """
+    status, out, err = run(["systemctl", *words])
+    if status:
+        raise ServiceError((err or out).strip() or f"systemctl {' '.join(words)} gave {status}")

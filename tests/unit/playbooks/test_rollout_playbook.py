@@ -18,19 +18,34 @@ from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 PRETENDED = {
-    # ends as its host's variable says
+    # ends as its host's variable says; one that is unchanged is seen to be that where it is only held
     "sglang_server": [
         {"ansible.builtin.ping": None},
         {
-            "ansible.builtin.command": {"argv": ["echo", "{{ outcome }}"]},
-            "register": "sglang_server_result",
-            "changed_when": "outcome == 'changed'",
-            "failed_when": "outcome in ['restored', 'failed']",
+            "when": "not sglang_server_hold | default(false)",
+            "block": [
+                {
+                    "ansible.builtin.command": {"argv": ["echo", "{{ outcome }}"]},
+                    "register": "sglang_server_result",
+                    "changed_when": "outcome == 'changed'",
+                    "failed_when": "outcome in ['restored', 'failed']",
+                },
+                {
+                    "ansible.builtin.lineinfile": {
+                        "path": "{{ log }}",
+                        "line": "{{ inventory_hostname }}",
+                        "create": True,
+                    },
+                    "delegate_to": "localhost",
+                    "when": "not ansible_check_mode and sglang_server_result.unreachable is undefined",
+                },
+            ],
         },
         {
-            "ansible.builtin.lineinfile": {"path": "{{ log }}", "line": "{{ inventory_hostname }}", "create": True},
-            "delegate_to": "localhost",
-            "when": "not ansible_check_mode and sglang_server_result.unreachable is undefined",
+            "ansible.builtin.set_fact": {
+                "sglang_server_result": {"outcome": "{{ outcome if outcome == 'unchanged' else 'due' }}"}
+            },
+            "when": "sglang_server_hold | default(false)",
         },
     ],
     "sglang_engine": [{"ansible.builtin.fail": {"msg": "no space"}, "when": "prepares is defined and not prepares"}],
@@ -147,6 +162,21 @@ def test_an_unreachable_host_is_a_failed_one_and_in_the_table(site: Site) -> Non
     run = site.play({"a1": closed, "a2": {}})
     assert run.returncode == 2, run.stdout + run.stderr
     assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
+    assert site.done == []
+
+
+def test_only_hosts_that_change_are_in_batches(site: Site) -> None:
+    same = {"outcome": "unchanged"}
+    run = site.play({"a1": same, "a2": {}, "a3": same, "a4": {"outcome": "failed"}}, **site.hooks)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a2": "-", "a4": "failed", "a1": "unchanged", "a3": "unchanged"}
+    assert site.done == ["drain a2", "a2", "join a2", "drain a4"]
+
+
+def test_where_all_is_as_it_shall_be_there_is_no_batch(site: Site) -> None:
+    run = site.play({"a1": {}, "a2": {}}, outcome="unchanged")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "unchanged", "a2": "unchanged"}
     assert site.done == []
 
 

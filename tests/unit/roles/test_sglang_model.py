@@ -118,7 +118,7 @@ def test_the_timer_is_predicted_on_an_empty_host(site: Site) -> None:
         "+IOSchedulingClass=idle",
         f"+ReadWritePaths=-{site.store}/models--org--drafter/blobs/.stamp",
         f"--report={site.root}/var/verify/{unit.removeprefix('sglang-verify-')}.json",
-        f"systemctl restart {unit}.timer",
+        f"+++ after: /etc/systemd/system/{unit}.timer",
     ):
         assert said in output, said
     assert not (site.root / "opt").exists()

@@ -93,6 +93,31 @@ def test_check_mode_says_what_would_be_and_does_nothing() -> None:
     assert host.said == ["would restart as release 8: another release is to run, and interrupts the service"]
 
 
+SAME: Result = {**STAGED, "changed": False, "release": 7, "accepted": True, "action": "", "why": "", "due": False}
+
+
+@pytest.mark.parametrize(
+    ("staged", "gates", "outcome", "asked"),
+    [
+        (SAME, [GOOD], "unchanged", 2),
+        (SAME, [BAD], "due", 2),
+        # as check mode says it
+        (SAME, [{"cause": "the server ended"}], "due", 2),
+        ({**STAGED, "due": True}, [], "due", 1),
+        ({"failed": True, "msg": "somebody changes this service", "held_by": {"pid": 1}}, [], "due", 1),
+    ],
+)
+def test_a_service_that_is_held_is_asked_or_left_alone(
+    staged: Result, gates: list[Result], outcome: str, asked: int
+) -> None:
+    host = Host(staged, gates)
+    result = change(host, {}, check=False, hold=True)
+    assert (result["outcome"], result["changed"], result.get("failed")) == (outcome, False, None)
+    # one that does not answer at once is not waited for
+    assert host.asked == [("staged", None), ("gate", 0)][:asked]
+    assert host.said == []
+
+
 def test_what_is_refused_before_the_switch_touches_nothing() -> None:
     host = Host({"failed": True, "msg": "the engine refuses it", "current": 7}, [])
     result = change(host, {}, check=False)

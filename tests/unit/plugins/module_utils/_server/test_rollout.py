@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.inferops.serving.plugins.module_utils._server.rollout import Row, batches, row, table
+from ansible_collections.inferops.serving.plugins.module_utils._server.rollout import Row, batches, due, row, table
 
 HOSTS = [f"h{number}" for number in range(8)]
-BEGUN = {"__sglang_rollout_begun": True, "__sglang_rollout_changing": True}
+BEGUN = {"__sglang_rollout_begun": True}
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,24 @@ def test_a_restored_host_keeps_its_outcome() -> None:
     assert Row("h1", "x").cells == ("h1", "-", "-", "x", "-", "-")
 
 
-def test_a_prediction_is_no_result() -> None:
-    predicted = {"outcome": "would change", "before": 3}
+def test_what_was_seen_before_the_change_is_no_result_of_it() -> None:
     variables = {
         "__sglang_rollout_begun": True,
         "__sglang_rollout_problem": "not drained",
-        "sglang_server_result": predicted,
+        "sglang_server_result": {"outcome": "due", "before": 3},
     }
     assert row("h1", variables, True).cells == ("h1", "-", "-", "failed", "-", "-")
+
+
+def test_a_host_that_is_as_it_shall_be_is_in_no_batch_but_in_the_table() -> None:
+    seen: dict[str, dict[str, Any]] = {
+        "h1": {"outcome": "due"},
+        "h2": {"outcome": "unchanged", "before": 3, "release": 3, "accept_length": 2.0, "seconds": 1.2},
+        "h3": {},
+        "h4": {"outcome": "unchanged"},
+        "h5": {"outcome": "unchanged"},
+    }
+    assert due(seen, {}) == ["h1", "h3"]
+    assert due(seen, {"h1": "a", "h5": "a", "h2": "b", "h4": "b"}) == ["h1", "h3", "h5"]
+    assert row("h2", {"sglang_server_result": seen["h2"]}, True).cells == ("h2", "3", "3", "unchanged", "2.00", "1")
+    assert row("h1", {"sglang_server_result": seen["h1"]}, True).outcome == "untouched"

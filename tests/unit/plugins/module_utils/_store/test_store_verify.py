@@ -128,15 +128,85 @@ def test_nothing_to_prove_is_no_success(verification: Verification) -> None:
     assert verification.run()[0] is False
 
 
-def test_what_the_role_installs_runs_by_itself(verification: Verification, tmp_path: Path) -> None:
-    arguments = {
-        "lib": str(tmp_path / "lib"),
+#: Stands for systemd: a timer that was restarted runs, and a text with BAD in it is refused.
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >> {folder}/asked
+case "$1" in
+    show) test ! -e {folder}/runs || printf 'UnitFileState=enabled\nActiveState=active\n' ;;
+    restart) touch {folder}/runs ;;
+    verify) shift; ! grep -H BAD "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> dict[str, t.Any]:
+    """Those of the module, in folders of the test."""
+    return {
+        **{name: str(tmp_path / name) for name in ("lib", "reports")},
         "locks": str(tmp_path / "installed-locks"),
-        "reports": str(tmp_path / "reports"),
+        "lock_texts": {"org--other": "{}"},
+        "unit": "sglang-verify-x",
+        "service_text": "[Service]\nReadWritePaths=/x/@model@\n",
+        "timer_text": "[Timer]\n",
+        "unit_dir": str(tmp_path / "units"),
     }
-    for changed in (True, False):
-        answer = run_module("model_verify_program", {**arguments, "lock_texts": {"org--other": "{}"}})
-        assert (answer["changed"], answer["names"]) == (changed, ["org--other"])
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the commands of systemd are those of the test."""
+    (tmp_path / "units").mkdir()
+    (tmp_path / "bin").mkdir()
+    for name in ("systemctl", "systemd-analyze"):
+        (tmp_path / "bin" / name).write_text(SYSTEMCTL.format(folder=tmp_path))
+        (tmp_path / "bin" / name).chmod(0o755)
+    return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+
+def test_the_units_are_installed_once_and_again_for_another_lock(
+    arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
+) -> None:
+    def play(**more: t.Any) -> dict[str, t.Any]:
+        return run_module("model_verify_program", {**arguments, **more}, environment=systemd)
+
+    assert play(_ansible_check_mode=True)["changed"]
+    assert not (tmp_path / "lib").exists()
+    assert list((tmp_path / "units").iterdir()) == []
+    assert play()["changed"]
+    assert not play()["changed"]
+    assert not play(_ansible_check_mode=True)["changed"]
+    service = tmp_path / "units/sglang-verify-x.service"
+    assert service.read_text() == "[Service]\nReadWritePaths=/x/org--other\n"
+    # the lock of another inventory
+    (tmp_path / "installed-locks/a--b.json").write_text("{}")
+    answer = play()
+    assert (answer["changed"], answer["names"]) == (True, ["a--b", "org--other"])
+    assert service.read_text() == "[Service]\nReadWritePaths=/x/a--b\nReadWritePaths=/x/org--other\n"
+    assert [one["after_header"] for one in answer["diff"]] == [str(service)]
+    (tmp_path / "runs").unlink()
+    (tmp_path / "asked").unlink()
+    assert play()["changed"]
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[1:] == [
+        "daemon-reload",
+        "enable --quiet sglang-verify-x.timer",
+        "restart sglang-verify-x.timer",
+    ]
+
+
+def test_a_unit_that_systemd_refuses_is_not_installed(
+    arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
+) -> None:
+    answer = run_module("model_verify_program", {**arguments, "timer_text": "BAD\n"}, environment=systemd)
+    assert "systemd refuses the unit" in answer["msg"]
+    assert list((tmp_path / "units").iterdir()) == []
+
+
+def test_what_the_role_installs_runs_by_itself(
+    verification: Verification, arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
+) -> None:
+    assert run_module("model_verify_program", arguments, environment=systemd)["names"] == ["org--other"]
     names = [path.stem for path in (tmp_path / "lib" / PACKAGE).iterdir()]
     command = [sys.executable, "-B", "-E", "-s", "-m", ".".join((*PACKAGE.parts, "verify"))]
     command += ["--store", str(verification.subject.root), "--locks", str(verification.locks)]
