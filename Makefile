@@ -95,7 +95,8 @@ molecule: env  ## the default scenario on a real systemd host
 
 integration: env  ## the built collection and the real engine, through the roles
 	@echo "== integration tests"
-	@python -m pytest --quiet tests/integration
+	@# two files at a time: while one waits for its hosts, the other uses the machine
+	@python -m pytest --quiet --numprocesses=2 --dist=loadfile tests/integration
 
 VERDICTS ?= tests/fixtures/verdicts/recorded.jsonl.gz
 MODELS ?= tests/fixtures/verdicts/models

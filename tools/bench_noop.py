@@ -61,10 +61,7 @@ class Site:
         :param control: where ssh keeps the connections of this run.
         :raises RuntimeError: it failed.
         """
-        variables = yaml.safe_load((ROOT / "molecule/default/inventory/group_vars/all.yml").read_text(encoding="utf-8"))
-        del variables["state"]
-        lock = {"sglang_engine_lock": str(self.folder / "engine/lock")}
-        variables.update(lock, sglang_model_lock_dir=str(ROOT / "inventories/locks"))
+        variables = fake_engine.variables(self.folder / "engine")
         chosen = dict(list(self.connections.items())[:count])
         for number, connection in enumerate(chosen.values()):
             connection["sglang_server_args"] = {**variables["sglang_server_args"], "port": FIRST_PORT + number}

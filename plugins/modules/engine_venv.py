@@ -68,6 +68,12 @@ options:
     description:
       - Directory or URL of wheels, uv's own among them, that is used in place of any index. Without credentials.
     type: str
+  devices:
+    description: Paths that are only looked for.
+    type: list
+    elements: path
+    default: []
+    version_added: 0.3.0
   timeout:
     description: Seconds for the whole build. When they are over, uv is ended.
     type: int
@@ -97,6 +103,11 @@ complete:
   description: Whether the environment was complete before the run.
   returned: success
   type: bool
+devices:
+  description: Those of O(devices) that the host has.
+  returned: success
+  type: list
+  elements: str
 step:
   description: What the build was doing, such as C(installing the locked wheels).
   returned: failure of the build
@@ -107,6 +118,7 @@ seconds:
   type: float
 """
 
+import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -133,6 +145,7 @@ def make_module() -> AnsibleModule:
             "cache": {"type": "path", "required": True},
             "index_url": {"type": "str", "no_log": True},
             "wheelhouse": {"type": "str"},
+            "devices": {"type": "list", "elements": "path", "default": []},
             "timeout": {"type": "int", "default": 3600},
         },
         supports_check_mode=True,
@@ -143,6 +156,7 @@ def main() -> None:
     started = time.monotonic()
     module = make_module()
     module.no_log_values.update(passwords(module.params["index_url"]))
+    devices = [path for path in module.params.pop("devices") if os.path.exists(path)]
     try:
         recipe = Recipe(**module.params)
     except ValueError as error:
@@ -168,6 +182,7 @@ def main() -> None:
     module.exit_json(
         changed=changed,
         complete=complete,
+        devices=devices,
         path=recipe.path,
         seconds=round(time.monotonic() - started, 3),
         diff={

@@ -45,6 +45,16 @@ options:
     description: Absolute path of the store. It is made when it is not there.
     type: path
     required: true
+  store_owner:
+    description:
+      - Owner of the store's directory, also of one that is there. With it everybody may read the directory.
+      - Unset, the owner stays as it is.
+    type: str
+    version_added: 0.3.0
+  store_group:
+    description: Group of the store's directory, in the same way.
+    type: str
+    version_added: 0.3.0
   state:
     description:
       - V(present) fetches what is missing, replaces what is corrupt and publishes the revision.
@@ -421,6 +431,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.job import Job, JobFailed, is_possible
+from ansible_collections.inferops.serving.plugins.module_utils._store.layout import DIRECTORY_MODE, make_directory
 from ansible_collections.inferops.serving.plugins.module_utils._store.lock import ModelLock, parse_lock
 from ansible_collections.inferops.serving.plugins.module_utils._store.task import Result, Task
 
@@ -442,6 +453,8 @@ def make_module() -> AnsibleModule:
         argument_spec={
             "lock": {"type": "dict", "required": True},
             "store": {"type": "path", "required": True},
+            "store_owner": {"type": "str"},
+            "store_group": {"type": "str"},
             "state": {"type": "str", "choices": ["present", "verified", "absent"], "default": "present"},
             "sources": {
                 "type": "list",
@@ -490,6 +503,20 @@ def check_ranges(module: AnsibleModule) -> None:
         module.fail_json(msg="sources is empty, state=present needs at least one")
 
 
+def own_store(module: AnsibleModule) -> bool:
+    """Have the store's directory belong to whom it shall. Returns whether it did not."""
+    path, owner, group = (module.params[name] for name in ("store", "store_owner", "store_group"))
+    if owner is None and group is None:
+        return False
+    missing = not os.path.isdir(path)
+    if missing and module.check_mode:
+        return True
+    make_directory(path)
+    changed = bool(module.set_owner_if_different(path, owner, missing))
+    changed = bool(module.set_group_if_different(path, group, changed))
+    return bool(module.set_mode_if_different(path, DIRECTORY_MODE, changed))
+
+
 def is_for_unit(module: AnsibleModule, task: Task) -> bool:
     """Whether the work is to be done in a unit."""
     params = module.params
@@ -521,9 +548,11 @@ def main() -> None:
         module.fail_json(msg=str(error), error_class=error.error_class, **error.facts)
     task = Task(module.params, lock, module.check_mode, module.no_log_values.add)
     try:
+        changed = own_store(module)
         result = run_in_unit(module, lock) if is_for_unit(module, task) else task.run()
-    except JobFailed as problem:
+    except (JobFailed, OSError) as problem:
         module.fail_json(msg=f"{lock.repo} in {module.params['store']}: {problem}")
+    result["changed"] = result["changed"] or changed
     for warning in result.pop("warnings", []):
         module.warn(warning)
     if result.pop("failed"):

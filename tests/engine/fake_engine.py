@@ -15,6 +15,9 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 # Also run as a script, where the checkout is not on the path.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -82,6 +85,15 @@ def make(dest: Path) -> None:
         "note": "An HTTP server with the shapes of SGLang's answers, for tests of the roles",
     }
     (lock / "lock.json").write_text(json.dumps(facts, indent=2) + "\n")
+
+
+def variables(dest: Path) -> dict[str, Any]:
+    """Those of molecule's hosts, for an inventory whose engine :func:`make` wrote to ``dest``, without an API key."""
+    root = Path(__file__).resolve().parents[2]
+    found = yaml.safe_load((root / "molecule/default/inventory/group_vars/all.yml").read_text(encoding="utf-8"))
+    del found["state"], found["sglang_server_secret_args"]
+    locks = {"sglang_engine_lock": str(dest / "lock"), "sglang_model_lock_dir": str(root / "inventories/locks")}
+    return {**found, **locks}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import fcntl
 import hashlib
 import re
 import subprocess
@@ -117,7 +118,7 @@ def sha256_of(path: Path) -> str:
 
 
 def fill(dest: Path, lock: Path = LOCK) -> Report:
-    """Make ``dest`` hold the wheels of a lock and no others.
+    """Make ``dest`` hold the wheels of a lock and no others. Concurrent calls wait for each other.
 
     :raises ValueError: the lock is malformed, or a built stand-in is not the one in the lock.
     :raises subprocess.CalledProcessError: pip failed. What was fetched before stays.
@@ -125,6 +126,12 @@ def fill(dest: Path, lock: Path = LOCK) -> Report:
     begin = time.monotonic()
     pins = read_pins(lock / "requirements.txt")
     dest.mkdir(parents=True, exist_ok=True)
+    with (dest / ".lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        return _fill(dest, pins, begin)
+
+
+def _fill(dest: Path, pins: list[Pin], begin: float) -> Report:
     uv = set(re.findall(r"sha256:([0-9a-f]{64})", UV_LOCK.read_text()))
     present = _keep_only({pin.sha256 for pin in pins} | uv, dest)
     if not uv.intersection(present):

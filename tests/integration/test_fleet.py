@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.engine import fake_engine
 from tests.hosts.hosts import Hosts
 from tests.integration.conftest import Run, fake_hosts
 from tests.playbook import run_playbook
@@ -46,13 +47,7 @@ class Fleet:
     def __init__(self, folder: Path, hosts: Hosts) -> None:
         self.folder = folder
         self.hosts = hosts
-        self.common = {
-            **yaml.safe_load((ROOT / "molecule/default/inventory/group_vars/all.yml").read_text()),
-            "sglang_engine_lock": str(folder / "engine/lock"),
-            "sglang_model_lock_dir": str(ROOT / "inventories/locks"),
-            "sglang_server_name": "main",
-        }
-        del self.common["state"], self.common["sglang_server_secret_args"]
+        self.common = {**fake_engine.variables(folder / "engine"), "sglang_server_name": "main"}
         self.connections = yaml.safe_load(hosts.inventory.read_text())["all"]["hosts"]
 
     def play(self, playbook: str, hosts: Mapping[str, Mapping[str, Any]], *words: str, **common: Any) -> FleetRun:

@@ -133,26 +133,19 @@ def test_the_api_key_is_asked_for_and_is_nowhere_but_in_its_file(site: Site, tol
     assert site.sudo("stat -c %a:%U /var/lib/sglang/it/releases/1/secret_args.yaml").strip() == "600:root"
 
 
-def test_without_speculation_the_text_is_the_same(site: Site) -> None:
-    run = site.play("site.yml", "-e", json.dumps({"sglang_model_drafter": None}))
-    assert run.status == 0, run.output
-    assert site.ask("/server_info")["speculative_algorithm"] is None
-    assert site.text(WORDS) == TEXT
-
-
 def test_a_drafter_that_does_not_help_fails_the_gate(site: Site) -> None:
     wanted = {"sglang_model_drafter": "tiny/k2-eagle3-bad", "sglang_server_accept_length_min": 1.5}
     run = site.play("site.yml", "-e", json.dumps(wanted))
     assert run.status != 0
     assert re.search(r"the accept length is 1\.\d+, below 1\.5", run.output), run.output[-3000:]
-    assert "Release 2 is restored and answers" in run.output
-    assert site.ask("/server_info")["speculative_algorithm"] is None
+    assert re.search(r"Release 1 is restored and answers, accept length (1\.9\d|2\.0\d)", run.output)
+    assert site.ask("/server_info")["speculative_algorithm"] == "EAGLE3"
     assert site.text(WORDS) == TEXT
 
 
 def test_an_expectation_that_is_not_met_fails_the_gate(site: Site) -> None:
     unmet = [{"name": "context", "query": "models.data[0].max_model_len", "min": 1000000}]
-    run = site.play("site.yml", "-e", json.dumps({"sglang_server_expect": unmet, "sglang_model_drafter": None}))
+    run = site.play("site.yml", "-e", json.dumps({"sglang_server_expect": unmet}))
     assert run.status != 0
     assert "Nothing is restored: it had been accepted before" in run.output
     assert re.search(
@@ -175,7 +168,7 @@ def test_an_engine_that_ends_fails_the_gate_at_once_with_the_reason(site: Site) 
     assert run.status != 0
     ways = "ended with exit status|was ended by signal"
     assert re.search(rf"sglang-it.service: release \d+ failed: the server ({ways}) \d+: \w+", run.output)
-    assert "Release 2 is restored and answers" in run.output
+    assert "Release 1 is restored and answers" in run.output
     assert "Cannot find any model weights" in run.output
     assert "Traceback (most recent call last):" in run.output
     (folder,) = set(re.findall(r"/var/lib/sglang/it/evidence/\w+", run.output))
@@ -187,18 +180,20 @@ def test_an_engine_that_ends_fails_the_gate_at_once_with_the_reason(site: Site) 
     assert site.text(WORDS) == TEXT
 
 
-def test_the_next_run_mends_it_from_the_built_collection(site: Site, tmp_path: Path) -> None:
+def test_without_speculation_and_from_the_built_collection_the_text_is_the_same(site: Site, tmp_path: Path) -> None:
     (tmp_path / "ansible.cfg").write_text("[defaults]\n")
     elsewhere = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "c"), "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg")}
     galaxy = Path(sys.executable).parent / "ansible-galaxy"
     version = yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
     for words in (["build", ROOT], ["install", "--collections-path", "c", f"inferops-serving-{version}.tar.gz"]):
         subprocess.run([galaxy, "collection", *words], cwd=tmp_path, env={**os.environ, **elsewhere}, check=True)
-    run = site.play("inferops.serving.site", cwd=tmp_path, **elsewhere)
+    plain = ("inferops.serving.site", "-e", json.dumps({"sglang_model_drafter": None}))
+    run = site.play(*plain, cwd=tmp_path, **elsewhere)
     assert run.status == 0, run.output[-3000:]
     assert str(tmp_path / "c") not in site.sudo("cat /etc/systemd/system/sglang-it.service")
+    assert site.ask("/server_info")["speculative_algorithm"] is None
     assert site.text(WORDS) == TEXT
-    again = site.play("inferops.serving.site", cwd=tmp_path, **elsewhere)
+    again = site.play(*plain, cwd=tmp_path, **elsewhere)
     assert (again.status, again.changed) == (0, 0), again.output
 
 
@@ -253,7 +248,8 @@ def test_a_download_killed_anywhere_goes_on_where_it_was(site: Site, tmp_path: P
 
 def test_a_download_outlives_its_controller_and_the_next_run_follows_it(site: Site, tmp_path: Path) -> None:
     large = Large(site, tmp_path)
-    large.lose_the_controller(3_000_000, 2_000_000)
+    # so slow that the next run finds it at work also on a busy machine
+    large.lose_the_controller(1_500_000, 800_000)
     assert "running" in site.sudo("systemctl list-units model-snapshot-\\*")
     run = site.play(str(large.playbook))
     assert run.status == 0, run.output[-3000:]

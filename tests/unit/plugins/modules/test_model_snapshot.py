@@ -416,3 +416,18 @@ def test_two_runs_at_once(arguments: Result, hub: kit.Hub) -> None:
         one.kill()
         one.wait()
     assert run(arguments)["changed"] is False
+
+
+def test_the_store_belongs_to_whom_it_shall_and_everybody_may_read_it(arguments: Result) -> None:
+    store = Path(arguments["store"])
+    wanted = {**arguments, "store_owner": str(os.getuid()), "store_group": str(os.getgid()), "detach": False}
+    assert run(wanted, _ansible_check_mode=True)["changed"]
+    assert not store.exists()
+    assert run(wanted)["changed"]
+    assert not run(wanted)["changed"]
+    store.chmod(0o700)
+    assert run(wanted, _ansible_check_mode=True)["changed"]
+    assert store.stat().st_mode & 0o777 == 0o700
+    assert run(wanted)["changed"]
+    assert store.stat().st_mode & 0o777 == 0o755
+    assert not run(wanted, _ansible_check_mode=True)["changed"]
