@@ -30,6 +30,7 @@ CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving"))
 HOST = "it1"
 CANARY = "canary-4f1d-not-to-be-seen"
 API_KEY = "canary-9a7e-$HOME-%n-not-to-be-seen"
+TOKEN = "hf_canary2c60notToBeSeen"
 
 
 class Run:
@@ -91,6 +92,9 @@ class Site:
         variables["sglang_engine_lock"] = str(ROOT / "tests/engine/lock")
         variables["sglang_model_lock_dir"] = str(ROOT / "inventories/locks")
         variables["sglang_model_sources"] = [{"type": "hub", "url": mirror.url}]
+        (folder / "token").write_text(TOKEN)
+        variables["sglang_model_token"] = f"{{{{ lookup('ansible.builtin.file', '{folder}/token') }}}}"
+        mirror.token = TOKEN
         variables["sglang_server_name"] = "it"
         variables["sglang_server_args"]["port"] = 30399
         variables["sglang_server_env"]["CANARY"] = CANARY

@@ -355,6 +355,28 @@ def test_a_lost_controllers_good_change_is_finished_by_the_next_run(site: Site, 
     assert json.loads(site.sudo(f"cat {HOME}/current/accepted"))["accept_length"] == 2.0
 
 
+def test_a_connection_that_is_lost_is_said_and_the_next_run_finishes_the_change(site: Site, good: int) -> None:
+    new = {**site.fault(SOMETHING="after a cut", FAKE_LOAD_SECONDS="12"), "sglang_server_ready_timeout": 40}
+    run = site.start(**new)
+    try:
+        assert run.stdout
+        said = next(line for line in run.stdout if f"{HOST}: loading" in line)
+        for process in site.hosts.processes(HOST):
+            # the session of the login user; the server that listens is another process
+            if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"sshd: ops"):
+                os.kill(process, signal.SIGKILL)
+        said += run.communicate(timeout=120)[0]
+    finally:
+        _kill_tree(run.pid)
+    assert run.returncode != 0
+    assert f"The change of {UNIT} is not finished. Run the play again: it goes on from there." in said, said
+    assert site.current() > good
+    again = site.play(**new)
+    assert again.returncode == 0, again.stdout
+    assert site.answers()
+    assert json.loads(site.sudo(f"cat {HOME}/current/accepted"))["accept_length"] == 2.0
+
+
 def _wait(condition: Callable[[], bool], seconds: float) -> bool:
     end = time.monotonic() + seconds
     while not condition():
