@@ -17,6 +17,8 @@ DEBIAN := systemd-container:systemd-nspawn mmdebstrap:mmdebstrap openssh-client:
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 
+INTEGRATION := $(wildcard tests/integration/test_*.py)
+
 .PHONY: help env demo demo-clean test lint unit sanity hosts-test molecule integration verdicts bench docs package requirements
 
 help:  ## this list
@@ -95,8 +97,13 @@ molecule: env  ## the default scenario on a real systemd host
 
 integration: env  ## the built collection and the real engine, through the roles
 	@echo "== integration tests"
-	@# two files at a time: while one waits for its hosts, the other uses the machine
-	@python -m pytest --quiet --numprocesses=2 --dist=loadfile tests/integration
+	@# two files at a time: while one waits for its hosts, the other uses the machine. Processes of their own and not workers
+	@# of one: when they are stopped they have all the time that ending their hosts takes.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going $(addprefix run/,$(INTEGRATION))
+
+run/%:
+	@echo "== $*"
+	@python -m pytest --quiet $*
 
 VERDICTS ?= tests/fixtures/verdicts/recorded.jsonl.gz
 MODELS ?= tests/fixtures/verdicts/models
