@@ -45,7 +45,8 @@ class ActionModule(ActionBase):
             result.update(change(steps, wanted, bool(self._task.check_mode), hold))
         except AnsibleConnectionFailure as exc:
             more = f"The change of {unit} is not finished. Run the play again: it goes on from there."
-            raise AnsibleConnectionFailure(f"{exc}\n{more}") from exc
+            # not "from exc": Ansible would append its words a second time
+            raise AnsibleConnectionFailure(f"{exc}\n{more}") from None
         if result.get("failed") and not str(result.get("msg")).startswith(unit):
             result["msg"] = f"{unit}: {result.get('msg')}"
         return result

@@ -371,7 +371,7 @@ def test_a_connection_that_is_lost_is_said_and_the_next_run_finishes_the_change(
     finally:
         _kill_tree(run.pid)
     assert run.returncode != 0
-    assert f"The change of {UNIT} is not finished. Run the play again: it goes on from there." in said, said
+    assert f"The change of {UNIT} is not finished. Run the play again: it goes on from there" in said, said
     assert site.current() > good
     again = site.play(**new)
     assert again.returncode == 0, again.stdout
