@@ -38,8 +38,7 @@ class ActionModule(ActionBase):
             except ValueError as exc:
                 raise AnsibleActionFail(f"sglang_rollout_batches: {exc}.") from exc
             planned = [host for batch in found for host in batch]
-            others = [host for host in hosts if host not in set(planned)]
-            result.update(changed=False, hosts=planned, unchanged=others, sizes=list(map(len, found)))
+            result.update(changed=False, hosts=planned, prepared=hosts, sizes=list(map(len, found)))
             return result
         rows = self._rows(variables)
         self._display.display(f"\n{rollout.table(rows)}\n")

@@ -42,7 +42,7 @@ options:
     type: list
     elements: raw
   hosts:
-    description: With O(state=shown) the hosts that could be prepared, RV(hosts) and RV(unchanged) of the first call.
+    description: With O(state=shown) the hosts that could be prepared, RV(prepared) of the first call.
     type: list
     elements: str
 """
@@ -58,7 +58,7 @@ EXAMPLES = r"""
 - name: Show what became of every host
   inferops.serving.rollout:
     state: shown
-    hosts: "{{ planned.hosts + planned.unchanged }}"
+    hosts: "{{ planned.prepared }}"
   run_once: true
 """
 
@@ -70,8 +70,8 @@ hosts:
       C(seconds) and C(problem).
   returned: always
   type: raw
-unchanged:
-  description: The hosts that are in no batch, for there is nothing to be changed.
+prepared:
+  description: All hosts of the play that have not failed, also those in no batch.
   returned: when O(state=planned)
   type: list
   elements: str
