@@ -88,10 +88,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.inferops.serving.plugins.module_utils._server.service import (
+    Service,
     ServiceError,
-    state_of,
-    systemctl,
-    verify_units,
+    commands_of,
 )
 from ansible_collections.inferops.serving.plugins.module_utils._store import verify
 
@@ -117,6 +116,8 @@ def main() -> None:
     code = lib / _PACKAGE.replace(".", "/")
     files = {code / f"{name}.py": text for name, text in program().items()}
     files.update({locks / f"{name}.json": str(text) for name, text in module.params["lock_texts"].items()})
+    unit = f"{module.params['unit']}.timer"
+    timer = Service(commands_of(module), unit, Path(module.params["unit_dir"]) / unit)
     changed = False
     try:
         for folder in (code, locks, Path(module.params["reports"])):
@@ -125,23 +126,20 @@ def main() -> None:
             changed |= written(module, path, text.encode())
         there = [path.name for path in locks.glob("*.json")] if locks.is_dir() else []
         names = sorted({name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"]))
-        diff = installed(module, names)
-        changed |= bool(diff) | started(module, bool(diff))
+        diff = installed(module, timer, names)
+        changed |= bool(diff) | started(module, timer, bool(diff))
     except (OSError, ServiceError) as exc:
         module.fail_json(msg=f"The verification is not installed: {exc}")
     module.exit_json(changed=changed, names=names, diff=diff)
 
 
-def installed(module: AnsibleModule, names: list[str]) -> list[dict[str, str]]:
+def installed(module: AnsibleModule, timer: Service, names: list[str]) -> list[dict[str, str]]:
     """Have both units as they shall be, once systemd has accepted them. Gives what was different."""
-    folder, unit = Path(module.params["unit_dir"]), module.params["unit"]
-    texts = {
-        folder / f"{unit}.service": for_each(names, module.params["service_text"]),
-        folder / f"{unit}.timer": module.params["timer_text"],
-    }
+    service = timer.path.with_suffix(".service")
+    texts = {service: for_each(names, module.params["service_text"]), timer.path: module.params["timer_text"]}
     before = {path: path.read_text(encoding="utf-8") if path.is_file() else "" for path in texts}
     if before != texts and not module.check_mode:
-        verify_units(lambda command: run(module, command), {path.name: text for path, text in texts.items()})
+        timer.verify(texts[timer.path], {service.name: texts[service]})
     changed = [path for path, text in texts.items() if written(module, path, text.encode())]
     return [
         {"before_header": str(path), "after_header": str(path), "before": before[path], "after": texts[path]}
@@ -155,29 +153,15 @@ def for_each(names: list[str], text: str) -> str:
     return "".join(line.replace("@model@", name) for line in lines for name in (names if "@model@" in line else [""]))
 
 
-def started(module: AnsibleModule, changed: bool) -> bool:
+def started(module: AnsibleModule, timer: Service, changed: bool) -> bool:
     """Have the timer run, with the units as they are now."""
-    timer = f"{module.params['unit']}.timer"
-
-    def command(words: list[str]) -> tuple[int, str, str]:
-        return run(module, words)
-
-    state = state_of(command, timer)
+    state = timer.state()
     runs = (state.get("UnitFileState"), state.get("ActiveState")) == ("enabled", "active")
     if (changed or not runs) and not module.check_mode:
-        systemctl(command, "daemon-reload")
-        systemctl(command, "enable", "--quiet", timer)
-        systemctl(command, "restart", timer)
+        timer.systemctl("daemon-reload")
+        timer.systemctl("enable", "--quiet", timer.unit)
+        timer.systemctl("restart", timer.unit)
     return changed or not runs
-
-
-def run(module: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
-    """Run a command.
-
-    :raises OSError: there is no such program.
-    """
-    status, out, err = module.run_command(command, check_rc=False, handle_exceptions=False)
-    return status, str(out), str(err)
 
 
 def program() -> dict[str, str]:

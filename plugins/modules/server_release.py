@@ -230,7 +230,12 @@ from ansible_collections.inferops.serving.plugins.module_utils._server.release i
     missing,
 )
 from ansible_collections.inferops.serving.plugins.module_utils._server.run_lock import Held, RunLock
-from ansible_collections.inferops.serving.plugins.module_utils._server.service import RESTART, Service, ServiceError
+from ansible_collections.inferops.serving.plugins.module_utils._server.service import (
+    RESTART,
+    Service,
+    ServiceError,
+    commands_of,
+)
 from ansible_collections.inferops.serving.plugins.module_utils._sglang.fingerprint import fingerprint
 
 #: Seconds that a start or stop by systemd may take besides what the unit itself says.
@@ -243,18 +248,11 @@ class Step:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.params: dict[str, t.Any] = module.params
+        self.run = commands_of(module)
         self.releases = Releases(Path(self.params["home"]))
         self.service = Service(self.run, self.params["unit"], Path(self.params["unit_dir"]) / self.params["unit"])
         self.confirmation = Confirmation(self.run, self.releases, self.service)
         self.lock = RunLock(self.releases.home / "run.lock", self.params["run"])
-
-    def run(self, command: list[str]) -> tuple[int, str, str]:
-        """Run a command.
-
-        :raises OSError: there is no such program.
-        """
-        status, out, err = self.module.run_command(command, check_rc=False, handle_exceptions=False)
-        return status, str(out), str(err)
 
     def staged(self) -> dict[str, t.Any]:
         """Make a release if there is something new, and say what it takes to have it run."""

@@ -14,6 +14,9 @@ from pathlib import Path
 from .release import Releases, write
 from .systemd import read_properties
 
+if t.TYPE_CHECKING:
+    from ansible.module_utils.basic import AnsibleModule
+
 #: Runs a command; gives exit status, standard output and standard error.
 Command = t.Callable[[list[str]], tuple[int, str, str]]
 RESTART = "restart"
@@ -26,6 +29,16 @@ class ServiceError(Exception):
     """systemd does not do what it is told. The text is systemd's."""
 
 
+def commands_of(module: AnsibleModule) -> Command:
+    """What runs commands for a module. It raises OSError where there is no such program."""
+
+    def run(command: list[str]) -> tuple[int, str, str]:
+        status, out, err = module.run_command(command, check_rc=False, handle_exceptions=False)
+        return status, str(out), str(err)
+
+    return run
+
+
 class Service:
     """One unit. ``path`` is where it is installed."""
 
@@ -36,14 +49,23 @@ class Service:
 
     def state(self) -> dict[str, str]:
         """The unit's properties."""
-        return state_of(self._run, self.unit)
+        _status, out, _err = self._run(["systemctl", "show", f"--property={_PROPERTIES}", self.unit])
+        return read_properties(out)
 
-    def verify(self, text: str) -> None:
-        """Have systemd read the unit's text.
+    def verify(self, text: str, others: t.Mapping[str, str] | None = None) -> None:
+        """Have systemd read a unit's text under the unit's own name: before version 250 it takes no other.
 
-        :raises ServiceError: systemd finds fault with it.
+        :param others: the texts of units that it needs, by their names.
+        :raises ServiceError: systemd finds fault with one.
         """
-        verify_units(self._run, {self.unit: text})
+        texts = {**(others or {}), self.unit: text}
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [Path(folder) / name for name in texts]
+            for path in paths:
+                path.write_text(texts[path.name], encoding="utf-8")
+            status, out, err = self._run(["systemd-analyze", "verify", *map(str, paths)])
+        if status:
+            raise ServiceError(f"systemd refuses the unit: {(err or out).strip()}")
 
     def due(self, releases: Releases, target: int | None, state: t.Mapping[str, str]) -> tuple[str, str]:
         """What has to be done for a release to run, and why; two empty texts where it runs.
@@ -95,34 +117,6 @@ class Service:
 
         :raises ServiceError: it does not.
         """
-        systemctl(self._run, *words)
-
-
-def state_of(run: Command, unit: str) -> dict[str, str]:
-    """The properties of a unit that say how it is."""
-    _status, out, _err = run(["systemctl", "show", f"--property={_PROPERTIES}", unit])
-    return read_properties(out)
-
-
-def verify_units(run: Command, texts: t.Mapping[str, str]) -> None:
-    """Have systemd read units that belong together under their own names: before version 250 it takes no other.
-
-    :raises ServiceError: systemd finds fault with one.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / name for name in texts]
-        for path in paths:
-            path.write_text(texts[path.name], encoding="utf-8")
-        status, out, err = run(["systemd-analyze", "verify", *map(str, paths)])
-    if status:
-        raise ServiceError(f"systemd refuses the unit: {(err or out).strip()}")
-
-
-def systemctl(run: Command, *words: str) -> None:
-    """Have systemd do something.
-
-    :raises ServiceError: it does not.
-    """
-    status, out, err = run(["systemctl", *words])
-    if status:
-        raise ServiceError((err or out).strip() or f"systemctl {' '.join(words)} gave {status}")
+        status, out, err = self._run(["systemctl", *words])
+        if status:
+            raise ServiceError((err or out).strip() or f"systemctl {' '.join(words)} gave {status}")
