@@ -24,16 +24,18 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        """Call the module until its unit has ended; the result is the last call's."""
+        """Call the module until its unit has ended; the result is the last call's, with what earlier ones changed."""
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         args = {**self._task.args, "slice": _FIRST_SLICE}
         shown_at: float | None = None
         before: tuple[float, int] | None = None
+        changed = False
         while True:
             answer = self._execute_module(
                 module_name="inferops.serving.model_snapshot", module_args=args, task_vars=variables
             )
+            changed |= bool(answer.get("changed"))
             if "progress" not in answer:
                 break
             progress, now = answer["progress"], time.monotonic()
@@ -43,7 +45,7 @@ class ActionModule(ActionBase):
                 self._show(variables, progress, rate)
                 shown_at, before = now, (now, done)
             args.update(slice=_SLICE, follow=True)
-        result.update(answer)
+        result.update(answer, changed=changed)
         return result
 
     def _show(self, variables: t.Mapping[str, t.Any], progress: t.Mapping[str, t.Any], rate: float) -> None:

@@ -38,7 +38,9 @@ class ActionModule(ActionBase):
             except ValueError as exc:
                 raise AnsibleActionFail(f"sglang_rollout_batches: {exc}.") from exc
             planned = [host for batch in found for host in batch]
-            result.update(changed=False, hosts=planned, prepared=hosts, sizes=list(map(len, found)))
+            interrupted = rollout.interrupted(seen, replicas)
+            result.update(hosts=planned, sizes=list(map(len, found)), interrupted=interrupted, prepared=hosts)
+            result["changed"] = False
             return result
         rows = self._rows(variables)
         self._display.display(f"\n{rollout.table(rows)}\n")

@@ -44,6 +44,8 @@ class ActionModule(ActionBase):
         try:
             result.update(change(steps, wanted, bool(self._task.check_mode), hold))
         except AnsibleConnectionFailure as exc:
+            if hold:
+                raise
             more = f"The change of {unit} is not finished. Run the play again: it goes on from there."
             # not "from exc": Ansible would append its words a second time
             raise AnsibleConnectionFailure(f"{exc}\n{more}") from None

@@ -43,6 +43,7 @@ options:
     description:
       - The user of the service, which is only looked at. A change is due where there is none, or it differs.
     type: dict
+    version_added: 0.3.0
     suboptions:
       name:
         description: The name of the user.
@@ -63,6 +64,7 @@ options:
   directories:
     description:
       - The directories of the service, which are only looked at. A change is due where one is missing or differs.
+    version_added: 0.3.0
     type: list
     elements: dict
     default: []

@@ -47,7 +47,8 @@ options:
     required: true
   store_owner:
     description:
-      - Owner of the store's directory, also of one that is there. With it everybody may read the directory.
+      - With O(state=present) the owner of the store's directory, also of one that is there. With it everybody may read
+        the directory.
       - Unset, the owner stays as it is.
     type: str
     version_added: 0.3.0
@@ -505,9 +506,11 @@ def check_ranges(module: AnsibleModule) -> None:
 
 def own_store(module: AnsibleModule) -> bool:
     """Have the store's directory belong to whom it shall. Returns whether it did not."""
-    path, owner, group = (module.params[name] for name in ("store", "store_owner", "store_group"))
-    if owner is None and group is None:
+    owner, group = module.params["store_owner"], module.params["store_group"]
+    if module.params["state"] != "present" or (owner is None and group is None):
         return False
+    # a link to the store has an owner of its own, which says nothing
+    path = os.path.realpath(module.params["store"])
     missing = not os.path.isdir(path)
     if missing and module.check_mode:
         return True

@@ -45,18 +45,22 @@ options:
     description: The name of the service and the timer, without an ending.
     type: str
     required: true
+    version_added: 0.3.0
   service_text:
     description: The text of the service. Its lines with C(@model@) stand there for each lock in O(locks), by its name.
     type: str
     required: true
+    version_added: 0.3.0
   timer_text:
     description: The text of the timer.
     type: str
     required: true
+    version_added: 0.3.0
   unit_dir:
     description: Where units are installed.
     type: path
     default: /etc/systemd/system
+    version_added: 0.3.0
 seealso:
   - module: inferops.serving.model_snapshot
 """
@@ -82,8 +86,11 @@ names:
   elements: str
 """
 
+import contextlib
+import fcntl
 import os
 import sys
+import typing as t
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -116,30 +123,46 @@ def main() -> None:
     code = lib / _PACKAGE.replace(".", "/")
     files = {code / f"{name}.py": text for name, text in program().items()}
     files.update({locks / f"{name}.json": str(text) for name, text in module.params["lock_texts"].items()})
-    unit = f"{module.params['unit']}.timer"
-    timer = Service(commands_of(module), unit, Path(module.params["unit_dir"]) / unit)
+    timer, service = (
+        Service(commands_of(module), unit, Path(module.params["unit_dir"]) / unit)
+        for unit in (f"{module.params['unit']}.timer", f"{module.params['unit']}.service")
+    )
     changed = False
     try:
         for folder in (code, locks, Path(module.params["reports"])):
             changed |= directory(module, folder)
-        for path, text in files.items():
-            changed |= written(module, path, text.encode())
-        there = [path.name for path in locks.glob("*.json")] if locks.is_dir() else []
-        names = sorted({name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"]))
-        diff = installed(module, timer, names)
-        changed |= bool(diff) | started(module, timer, bool(diff))
+        with alone(module, lib):
+            for path, text in files.items():
+                changed |= written(module, path, text.encode())
+            there = [path.name for path in locks.glob("*.json")] if locks.is_dir() else []
+            names = sorted({name.rpartition(".")[0] for name in there} | set(module.params["lock_texts"]))
+            diff = installed(module, timer, service, names)
+            changed |= bool(diff) | started(module, timer, service, bool(diff))
     except (OSError, ServiceError) as exc:
         module.fail_json(msg=f"The verification is not installed: {exc}")
     module.exit_json(changed=changed, names=names, diff=diff)
 
 
-def installed(module: AnsibleModule, timer: Service, names: list[str]) -> list[dict[str, str]]:
+@contextlib.contextmanager
+def alone(module: AnsibleModule, folder: Path) -> t.Iterator[None]:
+    """Keep others out that install the same: a host of the inventory may be this machine too, with another model."""
+    if module.check_mode:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def installed(module: AnsibleModule, timer: Service, service: Service, names: list[str]) -> list[dict[str, str]]:
     """Have both units as they shall be, once systemd has accepted them. Gives what was different."""
-    service = timer.path.with_suffix(".service")
-    texts = {service: for_each(names, module.params["service_text"]), timer.path: module.params["timer_text"]}
+    texts = {service.path: for_each(names, module.params["service_text"]), timer.path: module.params["timer_text"]}
     before = {path: path.read_text(encoding="utf-8") if path.is_file() else "" for path in texts}
     if before != texts and not module.check_mode:
-        timer.verify(texts[timer.path], {service.name: texts[service]})
+        timer.verify(texts[timer.path], {service.unit: texts[service.path]})
     changed = [path for path, text in texts.items() if written(module, path, text.encode())]
     return [
         {"before_header": str(path), "after_header": str(path), "before": before[path], "after": texts[path]}
@@ -153,10 +176,11 @@ def for_each(names: list[str], text: str) -> str:
     return "".join(line.replace("@model@", name) for line in lines for name in (names if "@model@" in line else [""]))
 
 
-def started(module: AnsibleModule, timer: Service, changed: bool) -> bool:
-    """Have the timer run, with the units as they are now."""
+def started(module: AnsibleModule, timer: Service, service: Service, changed: bool) -> bool:
+    """Have the timer run, with the units as they are now, also where a run was cut off before systemd had read them."""
     state = timer.state()
     runs = (state.get("UnitFileState"), state.get("ActiveState")) == ("enabled", "active")
+    runs &= "yes" not in (state.get("NeedDaemonReload"), service.state().get("NeedDaemonReload"))
     if (changed or not runs) and not module.check_mode:
         timer.systemctl("daemon-reload")
         timer.systemctl("enable", "--quiet", timer.unit)

@@ -12,8 +12,8 @@ version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
   - With O(state=planned) puts the hosts of the play into batches that have not failed, and whose service was not found
-    to be as it shall be by the role C(sglang_server) with C(sglang_server_hold). The hosts of one replica over several
-    nodes, as the plan knows it, are in one batch.
+    to be as it shall be by M(inferops.serving.server_change) with C(hold), in C(sglang_server_result). The hosts of one
+    replica over several nodes, as the plan knows it, are in one batch.
   - With O(state=shown) prints one table of all hosts of the play, with what the roles C(sglang_rollout) and
     C(sglang_server) noted of each.
   - Runs on the controller. The role P(inferops.serving.sglang_rollout#role) uses both.
@@ -75,6 +75,13 @@ prepared:
   returned: when O(state=planned)
   type: list
   elements: str
+  version_added: 0.3.0
+interrupted:
+  description: Those of RV(hosts) whose service a change may interrupt, and not only wait for.
+  returned: when O(state=planned)
+  type: list
+  elements: str
+  version_added: 0.3.0
 sizes:
   description: How many hosts each batch has.
   returned: when O(state=planned)

@@ -58,11 +58,12 @@ options:
     default: allowed
   hold:
     description:
-      - Only have a service pass its gate that is as it shall be, and leave every other one alone. The outcome says
-        whether a change is V(due). The task does not fail, for the change will say why.
-      - A service that does not answer at once is not waited for.
+      - Only have a service pass its gate that is as it shall be, and leave every other one alone. The outcome is then
+        V(unchanged), V(due) for a change, or V(not ready) where the service is as it shall be and does not pass its
+        gate at once. The task does not fail, for the change waits and says why.
     type: bool
     default: false
+    version_added: 0.3.0
   confirm_timeout:
     description:
       - Seconds after the switch in which the gate has to be passed. Else the host itself goes back to the last accepted
@@ -85,7 +86,7 @@ EXAMPLES = r"""
 RETURN = r"""
 outcome:
   description:
-    - V(unchanged), V(changed), in check mode V(would change), or with O(hold) V(due).
+    - V(unchanged), V(changed), in check mode V(would change), or with O(hold) V(due) and V(not ready).
     - V(refused) where the service was not touched, V(restored) where the release before runs again, else V(failed).
   returned: always
   type: str

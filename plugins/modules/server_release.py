@@ -49,6 +49,7 @@ options:
       - With V(staged), only say what there is to do. Takes no lock, but fails where another run holds it.
     type: bool
     default: false
+    version_added: 0.3.0
   runtime_unit_dir:
     description: Where units are that are gone after a boot. The rehearsal has one there.
     type: path
@@ -175,9 +176,10 @@ due:
   description: Whether the service, its user or its directories are not as they shall be.
   returned: when O(state=staged) and O(hold)
   type: bool
+  version_added: 0.3.0
 locked:
   description: Whether this run holds the lock of the service now.
-  returned: when O(state=staged), but for check mode
+  returned: when O(state=staged), but for check mode and O(hold)
   type: bool
 fingerprint:
   description: The fingerprint of the installed engine's speculative code, V(null) where there is none.

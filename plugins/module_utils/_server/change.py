@@ -17,12 +17,14 @@ import typing as t
 from .._sglang.fingerprint import releases_of
 from .._sglang.flags import known_releases
 from . import causes
+from .gate import READY
 
-#: What became of a change. Until the switch the service was not touched; where one is due, nothing was.
+#: What became of a change. Until the switch the service was not touched. Where one is only held, nothing was.
 UNCHANGED = "unchanged"
 CHANGED = "changed"
 WOULD_CHANGE = "would change"
 DUE = "due"
+NOT_READY = "not ready"
 REFUSED = "refused"
 RESTORED = "restored"
 FAILED = "failed"
@@ -50,7 +52,8 @@ def change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool, hold: bool 
     """Have a release run, or what ran before.
 
     :param wanted: the arguments of server_release with state staged.
-    :param hold: leave a service alone that is not as it shall be, and only say that a change of it is due.
+    :param hold: leave a service alone that is not as it shall be, and only say that a change of it is due, or that it
+        is as it shall be and does not pass its gate.
     :returns: a module's result, with ``outcome``, ``release``, ``before``, ``accept_length`` and ``seconds``.
     """
     begin = time.monotonic()
@@ -66,8 +69,9 @@ def _hold(steps: Steps, wanted: t.Mapping[str, t.Any]) -> Result:
         return {**result, "outcome": DUE}
     # one that does not answer yet is waited for by the change, where the screen shows it
     ready = steps.gate({**staged["gate"], "timeout": 0}, None)
-    if ready.get("cause") or ready.get("failed"):
-        return {**result, "outcome": DUE}
+    # check mode does not fail, and says of one that still loads only that
+    if ready.get("cause") or ready.get("failed") or ready.get("phase") != READY:
+        return {**result, "outcome": NOT_READY}
     return {**result, "outcome": UNCHANGED, "gate": ready, "accept_length": ready.get("accept_length")}
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import re
 import typing as t
 
-from .change import DUE, FAILED, REFUSED, UNCHANGED
+from .change import FAILED, NOT_READY, REFUSED, UNCHANGED
 
 #: Outcomes that are said of a host on which the role never ended.
 UNPREPARED = "not prepared"
@@ -25,10 +25,21 @@ _PERCENT = re.compile(r"(\d+)%\Z")
 def due(results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]) -> list[str]:
     """The hosts whose service is not as it shall be, in their order, and with each the other members of its replica.
 
-    :param results: those of the role sglang_server with ``sglang_server_hold``, by host.
+    :param results: those of the module server_change with ``hold``, by host.
     :param replicas: as for :func:`batches`.
     """
-    found = {host for host, result in results.items() if result.get("outcome") != UNCHANGED}
+    return _others_than((UNCHANGED,), results, replicas)
+
+
+def interrupted(results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]) -> list[str]:
+    """Those of :func:`due` whose service a change may interrupt: where it is as planned, it is only waited for."""
+    return _others_than((UNCHANGED, NOT_READY), results, replicas)
+
+
+def _others_than(
+    outcomes: t.Collection[str], results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]
+) -> list[str]:
+    found = {host for host, result in results.items() if result.get("outcome") not in outcomes}
     together = {replicas[host] for host in found if host in replicas}
     return [host for host in results if host in found or replicas.get(host) in together]
 
@@ -106,9 +117,6 @@ def row(host: str, variables: t.Mapping[str, t.Any], prepared: bool) -> Row:
     result = variables.get("sglang_server_result") or {}
     if not variables.get("__sglang_rollout_begun"):
         return Row(host, UNCHANGED, result) if result.get("outcome") == UNCHANGED else Row(host, UNTOUCHED)
-    # that of the look before the change
-    if result.get("outcome") == DUE:
-        result = {}
     problem = str(variables.get("__sglang_rollout_problem") or "")
     return Row(host, str(result.get("outcome") or (FAILED if problem else _NOTHING)), result, problem)
 

@@ -18,17 +18,22 @@ from tests.playbook import run_playbook
 
 ROOT = Path(__file__).resolve().parents[3]
 PRETENDED = {
-    # ends as its host's variable says; one that is unchanged is seen to be that where it is only held
+    # ends as its host's variable says; one with which nothing is to be done is seen to be that where it is only held
     "sglang_server": [
         {"ansible.builtin.ping": None},
+        {"ansible.builtin.fail": {"msg": "no secret in the vault"}, "when": "breaks | default(false)"},
         {
-            "when": "not sglang_server_hold | default(false)",
+            "ansible.builtin.fail": {"msg": "no room for a user"},
+            "when": "breaks_alone | default(false) and not __sglang_server_hold | default(false)",
+        },
+        {
+            "when": "not __sglang_server_hold | default(false)",
             "block": [
                 {
                     "ansible.builtin.command": {"argv": ["echo", "{{ outcome }}"]},
                     "register": "sglang_server_result",
                     "changed_when": "outcome == 'changed'",
-                    "failed_when": "outcome in ['restored', 'failed']",
+                    "failed_when": "outcome in ['restored', 'failed', 'not ready']",
                 },
                 {
                     "ansible.builtin.lineinfile": {
@@ -43,9 +48,9 @@ PRETENDED = {
         },
         {
             "ansible.builtin.set_fact": {
-                "sglang_server_result": {"outcome": "{{ outcome if outcome == 'unchanged' else 'due' }}"}
+                "sglang_server_result": {"outcome": "{{ outcome if outcome in ['unchanged', 'not ready'] else 'due' }}"}
             },
-            "when": "sglang_server_hold | default(false)",
+            "when": "__sglang_server_hold | default(false)",
         },
     ],
     "sglang_engine": [{"ansible.builtin.fail": {"msg": "no space"}, "when": "prepares is defined and not prepares"}],
@@ -171,6 +176,38 @@ def test_only_hosts_that_change_are_in_batches(site: Site) -> None:
     assert run.returncode == 2, run.stdout + run.stderr
     assert outcomes(run) == {"a2": "-", "a4": "failed", "a1": "unchanged", "a3": "unchanged"}
     assert site.done == ["drain a2", "a2", "join a2", "drain a4"]
+
+
+def test_a_service_that_is_only_waited_for_is_not_drained(site: Site) -> None:
+    run = site.play({"a1": {"outcome": "not ready"}, "a2": {}}, **site.hooks)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
+    assert site.done == []
+
+
+def test_a_host_that_cannot_be_looked_at_fails_in_its_batch_and_says_why(site: Site) -> None:
+    run = site.play({"a1": {}, "a2": {"breaks": True}, "a3": {}}, **site.hooks)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched"}
+    assert "a2: no secret in the vault" in run.stdout.splitlines()
+    assert site.done == ["drain a1", "a1", "join a1", "drain a2", "join a2"]
+
+
+@pytest.mark.parametrize("breaks", [{"refuse": ["drain"]}, {"breaks_alone": True}])
+def test_an_unchanged_member_of_a_replica_that_fails_before_its_change_joins_again(
+    site: Site, breaks: dict[str, Any]
+) -> None:
+    def node(rank: int, **variables: Any) -> dict[str, Any]:
+        args = {"device": "cpu", "attention_backend": "intel_amx", "tp_size": 2}
+        args.update(nnodes=2, node_rank=rank, dist_init_addr="10.0.0.1:5000")
+        return {"sglang_server_args": args, **variables}
+
+    ethernet = {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+    hosts = {"a1": node(0, outcome="unchanged", **breaks), "a2": node(1), "a3": {}}
+    run = site.play(hosts, sglang_rollout_batches=[2], sglang_server_env=ethernet, **site.hooks)
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "failed", "a2": "-", "a3": "untouched"}
+    assert sorted(site.done) == ["a2", "drain a1", "drain a2", "join a1", "join a2"]
 
 
 def test_where_all_is_as_it_shall_be_there_is_no_batch(site: Site) -> None:

@@ -67,7 +67,12 @@ def test_a_line_tells_bytes_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_failure_of_the_unit_is_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     action = Watched([under_way(0), {"failed": True, "msg": "no space"}])
-    assert watch(monkeypatch, action) == {"failed": True, "msg": "no space"}
+    assert watch(monkeypatch, action) == {"changed": False, "failed": True, "msg": "no space"}
+
+
+def test_what_the_first_call_changed_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = Watched([{**under_way(0), "changed": True}, {"changed": False, "msg": "complete"}])
+    assert watch(monkeypatch, action)["changed"] is True
 
 
 @pytest.mark.parametrize(

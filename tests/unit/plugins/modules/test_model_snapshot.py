@@ -431,3 +431,28 @@ def test_the_store_belongs_to_whom_it_shall_and_everybody_may_read_it(arguments:
     assert run(wanted)["changed"]
     assert store.stat().st_mode & 0o777 == 0o755
     assert not run(wanted, _ansible_check_mode=True)["changed"]
+
+
+def test_a_link_to_the_store_is_followed_for_its_owner(arguments: Result, tmp_path: Path) -> None:
+    disk, link = tmp_path / "disk", Path(arguments["store"])
+    disk.mkdir(mode=0o755)
+    link.parent.mkdir()
+    link.symlink_to(disk)
+    os.chown(disk, 4321, 4321)
+    os.chown(link, 4321, 4321, follow_symlinks=False)
+    wanted = {**arguments, "store_owner": "0", "store_group": "0", "detach": False}
+    assert run(wanted)["changed"]
+    assert (disk.stat().st_uid, disk.stat().st_gid, link.lstat().st_uid) == (0, 0, 4321)
+    assert not run(wanted)["changed"]
+    assert not run(wanted, _ansible_check_mode=True)["changed"]
+
+
+def test_only_what_fetches_a_model_owns_the_store(arguments: Result) -> None:
+    store = Path(arguments["store"])
+    wanted = {**arguments, "store_owner": str(os.getuid()), "detach": False}
+    assert run({**wanted, "state": "absent"})["changed"] is False
+    assert not store.exists()
+    run(wanted)
+    store.chmod(0o750)
+    assert run({**wanted, "state": "verified"})["changed"] is False
+    assert store.stat().st_mode & 0o777 == 0o750

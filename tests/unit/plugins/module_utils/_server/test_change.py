@@ -22,7 +22,7 @@ STAGED: Result = {
     "fallback": 7,
     "gate": {"unit": "a.service", "timeout": 900},
 }
-GOOD: Result = {"ready": True, "accept_length": 2.0}
+GOOD: Result = {"ready": True, "phase": "ready", "accept_length": 2.0}
 BAD: Result = {"failed": True, "cause": "the server ended", "traceback": "Traceback ..."}
 
 
@@ -100,9 +100,10 @@ SAME: Result = {**STAGED, "changed": False, "release": 7, "accepted": True, "act
     ("staged", "gates", "outcome", "asked"),
     [
         (SAME, [GOOD], "unchanged", 2),
-        (SAME, [BAD], "due", 2),
+        (SAME, [BAD], "not ready", 2),
         # as check mode says it
-        (SAME, [{"cause": "the server ended"}], "due", 2),
+        (SAME, [{"cause": "the server ended"}], "not ready", 2),
+        (SAME, [{"phase": "loading weights"}], "not ready", 2),
         ({**STAGED, "due": True}, [], "due", 1),
         ({"failed": True, "msg": "somebody changes this service", "held_by": {"pid": 1}}, [], "due", 1),
     ],

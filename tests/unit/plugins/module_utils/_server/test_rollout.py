@@ -6,7 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.inferops.serving.plugins.module_utils._server.rollout import Row, batches, due, row, table
+from ansible_collections.inferops.serving.plugins.module_utils._server.rollout import (
+    Row,
+    batches,
+    due,
+    interrupted,
+    row,
+    table,
+)
 
 HOSTS = [f"h{number}" for number in range(8)]
 BEGUN = {"__sglang_rollout_begun": True}
@@ -79,13 +86,18 @@ def test_a_restored_host_keeps_its_outcome() -> None:
     assert Row("h1", "x").cells == ("h1", "-", "-", "x", "-", "-")
 
 
-def test_what_was_seen_before_the_change_is_no_result_of_it() -> None:
-    variables = {
-        "__sglang_rollout_begun": True,
-        "__sglang_rollout_problem": "not drained",
-        "sglang_server_result": {"outcome": "due", "before": 3},
-    }
+def test_a_host_that_fails_before_its_change_is_a_failed_one() -> None:
+    variables = {**BEGUN, "__sglang_rollout_problem": "not drained", "sglang_server_result": {}}
     assert row("h1", variables, True).cells == ("h1", "-", "-", "failed", "-", "-")
+
+
+def test_what_is_only_waited_for_is_not_interrupted_unless_its_replica_is() -> None:
+    seen = {"h1": {"outcome": "due"}, "h2": {"outcome": "not ready"}, "h3": {"outcome": "unchanged"}, "h4": {}}
+    assert due(seen, {}) == ["h1", "h2", "h4"]
+    # nobody knows what one is due for that could not be looked at
+    assert interrupted(seen, {}) == ["h1", "h4"]
+    assert interrupted(seen, {"h1": "a", "h2": "a", "h3": "a"}) == ["h1", "h2", "h3", "h4"]
+    assert interrupted(seen, {"h2": "a", "h3": "a"}) == ["h1", "h4"]
 
 
 def test_a_host_that_is_as_it_shall_be_is_in_no_batch_but_in_the_table() -> None:

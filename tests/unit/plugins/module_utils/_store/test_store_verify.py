@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import fcntl
 import json
 import os
 import shutil
@@ -26,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[5]
 PACKAGE = Path("ansible_collections/inferops/serving/plugins/module_utils/_store")
 UNIQUE_SIZE = sum(map(len, set(kit.model_files().values())))
 Report = dict[str, t.Any]
+Play = t.Callable[..., Report]
 
 
 class Verification:
@@ -132,7 +135,10 @@ def test_nothing_to_prove_is_no_success(verification: Verification) -> None:
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >> {folder}/asked
 case "$1" in
-    show) test ! -e {folder}/runs || printf 'UnitFileState=enabled\nActiveState=active\n' ;;
+    show)
+        test ! -e {folder}/runs || printf 'UnitFileState=enabled\nActiveState=active\n'
+        test ! -e {folder}/unread-${{3##*.}} || printf 'NeedDaemonReload=yes\n' ;;
+    daemon-reload) rm -f {folder}/unread-* ;;
     restart) touch {folder}/runs ;;
     verify) shift; ! grep -H BAD "$@" ;;
 esac
@@ -164,12 +170,13 @@ def systemd(tmp_path: Path) -> dict[str, str]:
     return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
 
 
-def test_the_units_are_installed_once_and_again_for_another_lock(
-    arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
-) -> None:
-    def play(**more: t.Any) -> dict[str, t.Any]:
-        return run_module("model_verify_program", {**arguments, **more}, environment=systemd)
+@pytest.fixture
+def play(arguments: dict[str, t.Any], systemd: dict[str, str]) -> Play:
+    """Runs the module, with other arguments where some are given."""
+    return lambda **more: run_module("model_verify_program", {**arguments, **more}, environment=systemd)
 
+
+def test_the_units_are_installed_once_and_again_for_another_lock(play: Play, tmp_path: Path) -> None:
     assert play(_ansible_check_mode=True)["changed"]
     assert not (tmp_path / "lib").exists()
     assert list((tmp_path / "units").iterdir()) == []
@@ -187,26 +194,51 @@ def test_the_units_are_installed_once_and_again_for_another_lock(
     (tmp_path / "runs").unlink()
     (tmp_path / "asked").unlink()
     assert play()["changed"]
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert asked[1:] == [
+    asked = [line for line in (tmp_path / "asked").read_text().splitlines() if not line.startswith("show ")]
+    assert asked == [
         "daemon-reload",
         "enable --quiet sglang-verify-x.timer",
         "restart sglang-verify-x.timer",
     ]
 
 
-def test_a_unit_that_systemd_refuses_is_not_installed(
-    arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("unit", ["timer", "service"])
+def test_a_run_that_was_cut_off_before_systemd_had_read_the_units_is_finished(
+    unit: str, play: Play, tmp_path: Path
 ) -> None:
-    answer = run_module("model_verify_program", {**arguments, "timer_text": "BAD\n"}, environment=systemd)
+    assert play()["changed"]
+    (tmp_path / f"unread-{unit}").touch()
+    assert play(_ansible_check_mode=True)["changed"]
+    assert play()["changed"]
+    assert not play()["changed"]
+
+
+def test_two_hosts_of_one_machine_do_not_lose_each_others_locks(play: Play, tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    lib.mkdir()
+    other = os.open(lib, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        run = threads.submit(play)
+        try:
+            with pytest.raises(concurrent.futures.TimeoutError):
+                run.result(timeout=2)
+            assert list((tmp_path / "units").iterdir()) == []
+            (tmp_path / "installed-locks").mkdir(exist_ok=True)
+            (tmp_path / "installed-locks/a--b.json").write_text("{}")
+        finally:
+            os.close(other)
+        assert run.result(timeout=60)["names"] == ["a--b", "org--other"]
+
+
+def test_a_unit_that_systemd_refuses_is_not_installed(play: Play, tmp_path: Path) -> None:
+    answer = play(timer_text="BAD\n")
     assert "systemd refuses the unit" in answer["msg"]
     assert list((tmp_path / "units").iterdir()) == []
 
 
-def test_what_the_role_installs_runs_by_itself(
-    verification: Verification, arguments: dict[str, t.Any], systemd: dict[str, str], tmp_path: Path
-) -> None:
-    assert run_module("model_verify_program", arguments, environment=systemd)["names"] == ["org--other"]
+def test_what_the_role_installs_runs_by_itself(verification: Verification, play: Play, tmp_path: Path) -> None:
+    assert play()["names"] == ["org--other"]
     names = [path.stem for path in (tmp_path / "lib" / PACKAGE).iterdir()]
     command = [sys.executable, "-B", "-E", "-s", "-m", ".".join((*PACKAGE.parts, "verify"))]
     command += ["--store", str(verification.subject.root), "--locks", str(verification.locks)]
