@@ -13,10 +13,10 @@ import typing as t
 import uuid
 from pathlib import Path
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.inferops.serving.plugins.module_utils._server.change import change
+from ansible_collections.inferops.serving.plugins.module_utils._server.change import FAILED, change
 
 #: Arguments that only one step takes.
 _OF_ALL = ("home", "unit", "unit_dir")
@@ -34,6 +34,7 @@ class ActionModule(ActionBase):
         """Change the service, or leave it or bring it back as it was.
 
         :raises AnsibleConnectionFailure: the host cannot be reached any more.
+        :raises AnsibleActionFail: an error of the collection's own.
         """
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         steps = _Steps(self, task_vars or {})
@@ -49,6 +50,9 @@ class ActionModule(ActionBase):
             more = f"The change of {unit} is not finished. Run the play again: it goes on from there."
             # not "from exc": Ansible would append its words a second time
             raise AnsibleConnectionFailure(f"{exc}\n{more}") from None
+        except Exception as exc:
+            # a result without an outcome is one of a change that never began
+            raise AnsibleActionFail(f"{unit}: {exc}", result={"outcome": FAILED}) from exc
         if result.get("failed") and not str(result.get("msg")).startswith(unit):
             result["msg"] = f"{unit}: {result.get('msg')}"
         return result

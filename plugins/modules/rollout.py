@@ -12,8 +12,9 @@ version_added: 0.2.0
 author: inferops contributors (@inferops)
 description:
   - With O(state=planned) puts the hosts of the play into batches that have not failed, and whose service was not found
-    to be as it shall be by M(inferops.serving.server_change) with C(hold), in C(sglang_server_result). The hosts of one
-    replica over several nodes, as the plan knows it, are in one batch.
+    to be as it shall be and to pass its gate by M(inferops.serving.server_change) with C(hold), in
+    C(sglang_server_result). The hosts of one replica over several nodes, as the plan knows it, are in one batch.
+  - Hosts whose service is only to be waited for come last.
   - With O(state=shown) prints one table of all hosts of the play, with what the roles C(sglang_rollout) and
     C(sglang_server) noted of each.
   - Runs on the controller. The role P(inferops.serving.sglang_rollout#role) uses both.

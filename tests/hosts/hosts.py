@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import json
@@ -243,7 +244,9 @@ class Hosts:
         # without its systemd-nspawn the guest was not told to shut down, and there is nothing to wait for
         if not _wait(lambda: not _populated(group), SHUTDOWN_SECONDS, lambda: bool(self._supervisor(name))):
             _kill(group)
-        _remove_group(group)
+        # a process may still join that an `up` had begun which was killed a moment ago
+        if not _wait(lambda: _is_removed(group), END_SECONDS):
+            raise RuntimeError(f"{group} cannot be removed")
         if self.record(name):
             _unmount(self.root(name))
             shutil.rmtree(self.state / name)
@@ -467,6 +470,18 @@ def _remove_group(group: Path) -> None:
     for mount in _cgroup_mounts(("cgroup2", "cgroup")):
         for folder, _folders, _files in os.walk(mount / group.name, topdown=False):
             os.rmdir(folder)
+
+
+def _is_removed(group: Path) -> bool:
+    """Remove a group, and kill what keeps it."""
+    try:
+        _remove_group(group)
+    except OSError as exc:
+        if exc.errno != errno.EBUSY:
+            raise
+        _kill(group)
+        return False
+    return True
 
 
 # ---- small things ---------------------------------------------------------------------------------------

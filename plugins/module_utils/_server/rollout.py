@@ -23,16 +23,19 @@ _PERCENT = re.compile(r"(\d+)%\Z")
 
 
 def due(results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]) -> list[str]:
-    """The hosts whose service is not as it shall be, in their order, and with each the other members of its replica.
+    """The hosts whose service is not as it shall be, and with each the other members of its replica.
+
+    Those come first that a change may interrupt: the canary has to be one that shows whether the change is a good one.
 
     :param results: those of the module server_change with ``hold``, by host.
     :param replicas: as for :func:`batches`.
     """
-    return _others_than((UNCHANGED,), results, replicas)
+    first = interrupted(results, replicas)
+    return [*first, *(host for host in _others_than((UNCHANGED,), results, replicas) if host not in first)]
 
 
 def interrupted(results: t.Mapping[str, t.Mapping[str, t.Any]], replicas: t.Mapping[str, str]) -> list[str]:
-    """Those of :func:`due` whose service a change may interrupt: where it is as planned, it is only waited for."""
+    """Those of them whose service a change may interrupt: one that is as planned is only waited for."""
     return _others_than((UNCHANGED, NOT_READY), results, replicas)
 
 
@@ -118,7 +121,9 @@ def row(host: str, variables: t.Mapping[str, t.Any], prepared: bool) -> Row:
     if not variables.get("__sglang_rollout_begun"):
         return Row(host, UNCHANGED, result) if result.get("outcome") == UNCHANGED else Row(host, UNTOUCHED)
     problem = str(variables.get("__sglang_rollout_problem") or "")
-    return Row(host, str(result.get("outcome") or (FAILED if problem else _NOTHING)), result, problem)
+    # none at all where the change never began, for the host or its gateway failed before it
+    failed = problem or not result
+    return Row(host, str(result.get("outcome") or (FAILED if failed else _NOTHING)), result, problem)
 
 
 def table(rows: t.Sequence[Row]) -> str:

@@ -20,20 +20,32 @@ ROOT = Path(__file__).resolve().parents[3]
 PRETENDED = {
     # ends as its host's variable says; one with which nothing is to be done is seen to be that where it is only held
     "sglang_server": [
-        {"ansible.builtin.ping": None},
-        {"ansible.builtin.fail": {"msg": "no secret in the vault"}, "when": "breaks | default(false)"},
         {
             "ansible.builtin.fail": {"msg": "no room for a user"},
-            "when": "breaks_alone | default(false) and not __sglang_server_hold | default(false)",
+            "when": "breaks == 'alone' and not __sglang_server_hold",
+        },
+        {"ansible.builtin.fail": {"msg": "no secret in the vault"}, "when": "breaks == 'before'"},
+        # an argument that fails leaves a result without an outcome
+        {
+            "ansible.builtin.ping": {
+                "data": "{{ 'pong' if breaks != 'argument' else ('no number' | int(default=none) + 1) }}"
+            },
+            "register": "sglang_server_result",
         },
         {
-            "when": "not __sglang_server_hold | default(false)",
+            "ansible.builtin.set_fact": {
+                "sglang_server_result": {
+                    "outcome": "{{ 'due' if __sglang_server_hold and outcome not in quiet else outcome }}"
+                }
+            },
+            "when": "sglang_server_result.unreachable is undefined",
+        },
+        {
+            "when": "not __sglang_server_hold and sglang_server_result.unreachable is undefined",
             "block": [
                 {
-                    "ansible.builtin.command": {"argv": ["echo", "{{ outcome }}"]},
-                    "register": "sglang_server_result",
-                    "changed_when": "outcome == 'changed'",
-                    "failed_when": "outcome in ['restored', 'failed', 'not ready']",
+                    "ansible.builtin.fail": {"msg": "the gate says no"},
+                    "when": "outcome in ['restored', 'failed', 'not ready'] and not waited",
                 },
                 {
                     "ansible.builtin.lineinfile": {
@@ -42,15 +54,9 @@ PRETENDED = {
                         "create": True,
                     },
                     "delegate_to": "localhost",
-                    "when": "not ansible_check_mode and sglang_server_result.unreachable is undefined",
+                    "when": "not ansible_check_mode",
                 },
             ],
-        },
-        {
-            "ansible.builtin.set_fact": {
-                "sglang_server_result": {"outcome": "{{ outcome if outcome in ['unchanged', 'not ready'] else 'due' }}"}
-            },
-            "when": "__sglang_server_hold | default(false)",
         },
     ],
     "sglang_engine": [{"ansible.builtin.fail": {"msg": "no space"}, "when": "prepares is defined and not prepares"}],
@@ -76,6 +82,8 @@ class Site:
         for role, tasks in PRETENDED.items():
             (collection / f"roles/{role}/tasks").mkdir(parents=True)
             (collection / f"roles/{role}/tasks/main.yml").write_text(yaml.safe_dump(tasks))
+        (collection / "roles/sglang_server/vars").mkdir()
+        (collection / "roles/sglang_server/vars/main.yml").write_text("__sglang_server_hold: false\n")
         # shows by which tasks a host was changed
         restart = yaml.safe_dump(PRETENDED["sglang_server"]).replace(
             "{{ inventory_hostname", "restart {{ inventory_hostname"
@@ -101,6 +109,9 @@ class Site:
             "sglang_server_args": {"device": "cpu", "attention_backend": "intel_amx"},
             "log": str(self.log),
             "outcome": "changed",
+            "breaks": "",
+            "waited": False,
+            "quiet": ["unchanged", "not ready"],
             **common,
         }
         (self.folder / "inventory.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": variables}}))
@@ -142,7 +153,7 @@ def test_a_failed_batch_leaves_the_others_alone_and_ends_the_run_as_failed(site:
     hosts: dict[str, dict[str, Any]] = {"a1": {}, "a2": {"outcome": "failed"}, "a3": {}, "a4": {}}
     run = site.play(hosts)
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched", "a4": "untouched"}
+    assert outcomes(run) == {"a1": "changed", "a2": "failed", "a3": "untouched", "a4": "untouched"}
     assert site.done == ["a1"]
     assert [int(one) for one in re.findall(r"failed=(\d)", run.stdout)] == [0, 1, 0, 0]
 
@@ -164,36 +175,65 @@ def test_the_canary_is_the_first_host_that_could_be_prepared(site: Site) -> None
 
 def test_an_unreachable_host_is_a_failed_one_and_in_the_table(site: Site) -> None:
     closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    run = site.play({"a1": closed, "a2": {}})
+    run = site.play({"a1": closed, "a2": {}}, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
     assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
     assert site.done == []
+
+
+@pytest.mark.parametrize(("hook", "done"), [("drain", []), ("join", ["drain a1", "a1"])])
+def test_a_gateway_that_cannot_be_reached_stops_the_run(site: Site, hook: str, done: list[str]) -> None:
+    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    tasks = [{"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": closed}]
+    (site.folder / f"{hook}.yml").write_text(yaml.safe_dump(tasks))
+    run = site.play({"a1": {}, "a2": {}}, **site.hooks)
+    assert run.returncode == 4, run.stdout + run.stderr
+    assert site.done == done
+
+
+def test_a_gateway_of_one_host_that_cannot_be_reached_stops_the_next_batch(site: Site) -> None:
+    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    task = {"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": closed}
+    (site.folder / "drain.yml").write_text(yaml.safe_dump([{**task, "when": "inventory_hostname == 'a1'"}]))
+    run = site.play({"a1": {}, "a2": {}, "a3": {}}, sglang_rollout_batches=[2, 1], **site.hooks)
+    assert run.returncode == 4, run.stdout + run.stderr
+    assert outcomes(run) == {"a1": "failed", "a2": "changed", "a3": "untouched"}
+    assert site.done == ["a2", "join a2"]
 
 
 def test_only_hosts_that_change_are_in_batches(site: Site) -> None:
     same = {"outcome": "unchanged"}
     run = site.play({"a1": same, "a2": {}, "a3": same, "a4": {"outcome": "failed"}}, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a2": "-", "a4": "failed", "a1": "unchanged", "a3": "unchanged"}
+    assert outcomes(run) == {"a2": "changed", "a4": "failed", "a1": "unchanged", "a3": "unchanged"}
     assert site.done == ["drain a2", "a2", "join a2", "drain a4"]
 
 
 def test_a_service_that_is_only_waited_for_is_not_drained(site: Site) -> None:
     run = site.play({"a1": {"outcome": "not ready"}, "a2": {}}, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
-    assert site.done == []
+    assert outcomes(run) == {"a1": "not ready", "a2": "changed"}
+    # the canary is a host that changes
+    assert site.done == ["drain a2", "a2", "join a2"]
 
 
-def test_a_host_that_cannot_be_looked_at_fails_in_its_batch_and_says_why(site: Site) -> None:
-    run = site.play({"a1": {}, "a2": {"breaks": True}, "a3": {}}, **site.hooks)
+def test_a_host_that_an_earlier_run_left_drained_joins_once_it_answers(site: Site) -> None:
+    assert site.play({"a1": {"outcome": "failed"}}, **site.hooks).returncode == 2
+    run = site.play({"a1": {"outcome": "not ready", "waited": True}}, **site.hooks)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert site.done == ["drain a1", "a1", "join a1"]
+
+
+@pytest.mark.parametrize(("breaks", "why"), [("before", "no secret in the vault"), ("argument", "Task failed")])
+def test_a_host_that_cannot_be_looked_at_fails_in_its_batch_and_says_why(site: Site, breaks: str, why: str) -> None:
+    run = site.play({"a1": {}, "a2": {"breaks": breaks}, "a3": {}}, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched"}
-    assert "a2: no secret in the vault" in run.stdout.splitlines()
+    assert outcomes(run) == {"a1": "changed", "a2": "failed", "a3": "untouched"}
+    assert [line for line in run.stdout.splitlines() if line.startswith(f"a2: {why}")], run.stdout
     assert site.done == ["drain a1", "a1", "join a1", "drain a2", "join a2"]
 
 
-@pytest.mark.parametrize("breaks", [{"refuse": ["drain"]}, {"breaks_alone": True}])
+@pytest.mark.parametrize("breaks", [{"refuse": ["drain"]}, {"breaks": "alone"}])
 def test_an_unchanged_member_of_a_replica_that_fails_before_its_change_joins_again(
     site: Site, breaks: dict[str, Any]
 ) -> None:
@@ -206,7 +246,7 @@ def test_an_unchanged_member_of_a_replica_that_fails_before_its_change_joins_aga
     hosts = {"a1": node(0, outcome="unchanged", **breaks), "a2": node(1), "a3": {}}
     run = site.play(hosts, sglang_rollout_batches=[2], sglang_server_env=ethernet, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a1": "failed", "a2": "-", "a3": "untouched"}
+    assert outcomes(run) == {"a1": "failed", "a2": "changed", "a3": "untouched"}
     assert sorted(site.done) == ["a2", "drain a1", "drain a2", "join a1", "join a2"]
 
 
@@ -260,7 +300,7 @@ def test_a_restart_goes_in_the_same_batches(site: Site) -> None:
     hosts: dict[str, dict[str, Any]] = {"a1": {}, "a2": {"outcome": "failed"}, "a3": {"sglang_server_args": {"no": 1}}}
     run = site.play(hosts, "restart")
     assert run.returncode == 2, run.stdout + run.stderr
-    assert outcomes(run) == {"a1": "-", "a2": "failed", "a3": "untouched"}
+    assert outcomes(run) == {"a1": "changed", "a2": "failed", "a3": "untouched"}
     assert site.done == ["restart a1"]
 
 

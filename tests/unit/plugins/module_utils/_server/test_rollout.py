@@ -93,7 +93,9 @@ def test_a_host_that_fails_before_its_change_is_a_failed_one() -> None:
 
 def test_what_is_only_waited_for_is_not_interrupted_unless_its_replica_is() -> None:
     seen = {"h1": {"outcome": "due"}, "h2": {"outcome": "not ready"}, "h3": {"outcome": "unchanged"}, "h4": {}}
-    assert due(seen, {}) == ["h1", "h2", "h4"]
+    # which come last
+    assert due(seen, {}) == ["h1", "h4", "h2"]
+    assert due(seen, {"h2": "a", "h3": "a"}) == ["h1", "h4", "h2", "h3"]
     # nobody knows what one is due for that could not be looked at
     assert interrupted(seen, {}) == ["h1", "h4"]
     assert interrupted(seen, {"h1": "a", "h2": "a", "h3": "a"}) == ["h1", "h2", "h3", "h4"]
