@@ -94,7 +94,8 @@ class Site:
         return subprocess.Popen(
             [PROGRAM, "-i", str(self.inventory), str(self.playbook), "-e", json.dumps(variables)],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+            # into a pipe Python writes a line only with many others, and the tests wait for one
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
