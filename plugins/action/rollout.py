@@ -37,10 +37,13 @@ class ActionModule(ActionBase):
                 found = rollout.batches(rollout.due(seen, replicas), sizes, replicas)
             except ValueError as exc:
                 raise AnsibleActionFail(f"sglang_rollout_batches: {exc}.") from exc
-            planned = [host for batch in found for host in batch]
-            interrupted = rollout.interrupted(seen, replicas)
-            result.update(hosts=planned, sizes=list(map(len, found)), interrupted=interrupted, prepared=hosts)
-            result["changed"] = False
+            result.update(
+                changed=False,
+                hosts=[host for batch in found for host in batch],
+                sizes=list(map(len, found)),
+                interrupted=rollout.interrupted(seen, replicas),
+                prepared=hosts,
+            )
             return result
         rows = self._rows(variables)
         self._display.display(f"\n{rollout.table(rows)}\n")

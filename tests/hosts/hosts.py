@@ -244,9 +244,7 @@ class Hosts:
         # without its systemd-nspawn the guest was not told to shut down, and there is nothing to wait for
         if not _wait(lambda: not _populated(group), SHUTDOWN_SECONDS, lambda: bool(self._supervisor(name))):
             _kill(group)
-        # a process may still join that an `up` had begun which was killed a moment ago
-        if not _wait(lambda: _is_removed(group), END_SECONDS):
-            raise RuntimeError(f"{group} cannot be removed")
+        _remove_group(group)
         if self.record(name):
             _unmount(self.root(name))
             shutil.rmtree(self.state / name)
@@ -466,16 +464,21 @@ def _kill(group: Path) -> None:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove an empty group, and its shadows in hierarchies of version 1 that systemd-nspawn makes."""
-    for mount in _cgroup_mounts(("cgroup2", "cgroup")):
-        for folder, _folders, _files in os.walk(mount / group.name, topdown=False):
-            os.rmdir(folder)
+    """Remove an empty group, and its shadows in hierarchies of version 1 that systemd-nspawn makes.
+
+    A process may still join that an `up` had begun which was killed a moment ago. It is killed too.
+
+    :raises RuntimeError: something still keeps the group.
+    """
+    if not _wait(lambda: _is_removed(group), END_SECONDS):
+        raise RuntimeError(f"{group} cannot be removed")
 
 
 def _is_removed(group: Path) -> bool:
-    """Remove a group, and kill what keeps it."""
     try:
-        _remove_group(group)
+        for mount in _cgroup_mounts(("cgroup2", "cgroup")):
+            for folder, _folders, _files in os.walk(mount / group.name, topdown=False):
+                os.rmdir(folder)
     except OSError as exc:
         if exc.errno != errno.EBUSY:
             raise

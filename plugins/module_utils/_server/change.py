@@ -69,8 +69,8 @@ def _hold(steps: Steps, wanted: t.Mapping[str, t.Any]) -> Result:
         return {**result, "outcome": DUE}
     # one that does not answer yet is waited for by the change, where the screen shows it
     ready = steps.gate({**staged["gate"], "timeout": 0}, None)
-    # check mode does not fail, and says of one that still loads only that
-    if ready.get("cause") or ready.get("failed") or ready.get("phase") != READY:
+    # check mode does not fail, and only says the phase
+    if ready.get("failed") or ready.get("phase") != READY:
         return {**result, "outcome": NOT_READY}
     return {**result, "outcome": UNCHANGED, "gate": ready, "accept_length": ready.get("accept_length")}
 

@@ -69,6 +69,8 @@ HOOK = [
     },
     {"ansible.builtin.fail": {"msg": "the gateway says no"}, "when": "'HOOK' in refuse | default([])"},
 ]
+#: The way to a machine that cannot be reached.
+CLOSED = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
 
 
 class Site:
@@ -174,8 +176,7 @@ def test_the_canary_is_the_first_host_that_could_be_prepared(site: Site) -> None
 
 
 def test_an_unreachable_host_is_a_failed_one_and_in_the_table(site: Site) -> None:
-    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    run = site.play({"a1": closed, "a2": {}}, **site.hooks)
+    run = site.play({"a1": CLOSED, "a2": {}}, **site.hooks)
     assert run.returncode == 2, run.stdout + run.stderr
     assert outcomes(run) == {"a1": "failed", "a2": "untouched"}
     assert site.done == []
@@ -183,8 +184,7 @@ def test_an_unreachable_host_is_a_failed_one_and_in_the_table(site: Site) -> Non
 
 @pytest.mark.parametrize(("hook", "done"), [("drain", []), ("join", ["drain a1", "a1"])])
 def test_a_gateway_that_cannot_be_reached_stops_the_run(site: Site, hook: str, done: list[str]) -> None:
-    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    tasks = [{"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": closed}]
+    tasks = [{"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": CLOSED}]
     (site.folder / f"{hook}.yml").write_text(yaml.safe_dump(tasks))
     run = site.play({"a1": {}, "a2": {}}, **site.hooks)
     assert run.returncode == 4, run.stdout + run.stderr
@@ -192,8 +192,7 @@ def test_a_gateway_that_cannot_be_reached_stops_the_run(site: Site, hook: str, d
 
 
 def test_a_gateway_of_one_host_that_cannot_be_reached_stops_the_next_batch(site: Site) -> None:
-    closed = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    task = {"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": closed}
+    task = {"ansible.builtin.ping": None, "delegate_to": "gateway", "vars": CLOSED}
     (site.folder / "drain.yml").write_text(yaml.safe_dump([{**task, "when": "inventory_hostname == 'a1'"}]))
     run = site.play({"a1": {}, "a2": {}, "a3": {}}, sglang_rollout_batches=[2, 1], **site.hooks)
     assert run.returncode == 4, run.stdout + run.stderr
