@@ -35,8 +35,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 class Holding:
     """The right to write to a store.
 
-    :ivar taken_over: whose stale lease was taken over: ``pid``, ``host``, ``started``, or empty when it did not say;
-        None when nobody's was.
+    :ivar taken_over: whose stale lease was taken over: ``pid``, ``host``, ``started``; None when nobody's was.
     """
 
     def __init__(self, store: str, lease: Lease | None) -> None:

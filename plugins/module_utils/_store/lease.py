@@ -5,23 +5,28 @@
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
 """A lease on a network file system, where flock may hold on one host only, or not at all.
 
-The lease is a file that only one can create. Its holder touches it again and again; one that has not been touched for
-``stale`` seconds belongs to nobody. Its age is told by the file server's clock alone.
+The lease is a file in a directory of its own, which is there from the first run on and is only renamed: its name says
+whose the lease is. A server renames a name once, so of several that saw the same holder one takes the lease from it,
+and nobody can take it from a holder that it has not seen. Its holder touches the file again and again; one that has not
+been touched for ``stale`` seconds belongs to nobody. Its age is told by the file server's clock alone.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import secrets
 import threading
 import time
 import typing as t
+import urllib.parse
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import remove
 
-LEASE_NAME = ".lease"
+LEASE_NAME = ".lease.d"
+_FREE = "free"
+_CLOCK = "clock"
 _NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2"}
     | {"smb3", "smbfs", "virtiofs", "wekafs"}
@@ -60,7 +65,7 @@ def is_network(kind: str) -> bool:
 class Lease:
     """One lease. :meth:`take` it, ask with :attr:`lost` before anything that must not happen twice, :meth:`release` it.
 
-    :param path: the lease file.
+    :param path: the directory of the lease.
     :param holder: who takes it: ``pid``, ``host``, ``started``.
     :param refresh: seconds between two touches.
     :param stale: seconds without a touch after which the lease is anybody's.
@@ -70,7 +75,7 @@ class Lease:
     def __init__(self, path: str, holder: Holder, refresh: float = 10.0, stale: float = 60.0) -> None:
         self.taken_over: Holder | None = None
         self._path = path
-        self._text = json.dumps({**holder, "token": secrets.token_hex(8)})
+        self._ours = os.path.join(path, urllib.parse.urlencode({**holder, "token": secrets.token_hex(8)}))
         self._refresh = refresh
         self._stale = stale
         self._ended = threading.Event()
@@ -88,91 +93,92 @@ class Lease:
 
         :raises Held: somebody else has it.
         """
-        if not self._create():
-            self._take_over()
-        self._touched = time.monotonic()
+        self._make()
+        name, age = self._look()
+        if name != _FREE and age < self._stale:
+            raise Held(_parsed(name))
+        self._take_from(name)
+        if name != _FREE:
+            self.taken_over = _parsed(name)
         self._keeper.start()
 
     def release(self) -> None:
         """Give the lease back, if it is still ours."""
         self._ended.set()
         self._keeper.join()
-        # where the server is gone, the lease grows stale
+        # where the server is gone, the lease grows stale; where it is somebody else's, our name is gone
         with contextlib.suppress(OSError):
-            if self._is_ours():
-                remove(self._path)
+            os.rename(self._ours, os.path.join(self._path, _FREE))
 
-    def _create(self) -> bool:
+    def _make(self) -> None:
+        """Put a free lease where none is. A directory is never renamed over one that has a file in it."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.listdir(self._path):
+                return
+        fresh = f"{self._path}.{secrets.token_hex(8)}"
+        os.mkdir(fresh, 0o755)
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            return False
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(self._text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return True
-
-    def _take_over(self) -> None:
-        """Take a stale lease. Of several that try one gets to rename it, though by then it may be a fresh one."""
-        seen, age = self._look()
-        if age < self._stale:
-            raise Held(_parsed(seen))
-        aside = f"{self._path}.{secrets.token_hex(8)}"
-        try:
-            os.rename(self._path, aside)
-        except FileNotFoundError:
-            raise Held(None) from None
-        try:
-            if _read(aside) != seen:
-                with contextlib.suppress(FileExistsError):
-                    os.link(aside, self._path)
-                raise Held(_parsed(seen))
+            os.close(os.open(os.path.join(fresh, _FREE), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            os.rename(fresh, self._path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
         finally:
-            remove(aside)
-        if not self._create():
-            raise Held(_parsed(_read(self._path)))
-        self.taken_over = _parsed(seen) or {}
+            remove(fresh)
 
     def _look(self) -> tuple[str, float]:
-        """What the lease says, and its age in seconds; a lease that has just gone is as old as can be."""
-        probe = f"{self._path}.{secrets.token_hex(8)}"
-        with open(probe, "x", encoding="utf-8") as stream:
-            now = os.fstat(stream.fileno()).st_mtime
-        remove(probe)
+        """The name in the lease, and its age in seconds.
+
+        :raises Held: it is changing hands.
+        """
+        clock = os.path.join(self._path, _CLOCK)
+        with open(clock, "ab"):
+            os.utime(clock)
+        now = _status(clock).st_mtime
+        for name in os.listdir(self._path):
+            if name == _FREE or _parsed(name):
+                with contextlib.suppress(FileNotFoundError):
+                    return name, now - _status(os.path.join(self._path, name)).st_mtime
+        raise Held(None)
+
+    def _take_from(self, name: str) -> None:
+        theirs = os.path.join(self._path, name)
+        self._touched = time.monotonic()
         try:
-            # opening it asks the server, a bare stat may be answered from a cache
-            with open(self._path, encoding="utf-8") as stream:
-                return stream.read(), now - os.fstat(stream.fileno()).st_mtime
+            # touched first: under our name it must never look as old as it was under theirs
+            os.utime(theirs)
+            os.rename(theirs, self._ours)
         except FileNotFoundError:
-            raise Held(None) from None
+            # a server that got the request twice answers the second with this, though the first did it
+            if not os.path.exists(self._ours):
+                raise Held(None) from None
 
     def _keep(self) -> None:
         while not self._ended.wait(self._refresh):
-            with contextlib.suppress(OSError):
-                if not self._is_ours():
-                    self._taken_away = True
-                    return
-                os.utime(self._path)
-                self._touched = time.monotonic()
+            now = time.monotonic()
+            try:
+                _status(self._ours)
+                os.utime(self._ours)
+            except FileNotFoundError:
+                self._taken_away = True
+                return
+            except OSError:
+                continue
+            self._touched = now
 
-    def _is_ours(self) -> bool:
-        return _read(self._path) == self._text
+
+def _status(path: str) -> os.stat_result:
+    """The status of a file. Opening it asks the server, a bare stat may be answered from a cache."""
+    with open(path, "rb") as stream:
+        return os.fstat(stream.fileno())
 
 
-def _read(path: str) -> str | None:
+def _parsed(name: str) -> Holder | None:
+    """Who has the lease of this name, None where it is no holder's."""
+    said = dict(urllib.parse.parse_qsl(name))
     try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
-def _parsed(text: str | None) -> Holder | None:
-    try:
-        holder = json.loads(text or "")
-        return {name: holder[name] for name in ("pid", "host", "started")}
-    except (ValueError, KeyError, TypeError):
+        return {"pid": int(said["pid"]), "host": said["host"], "started": said["started"]}
+    except (ValueError, KeyError):
         return None
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
+import shutil
 import threading
 import time
 import typing as t
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store import sto
 from ansible_collections.inferops.serving.plugins.module_utils._store.errors import StoreError
 from ansible_collections.inferops.serving.plugins.module_utils._store.holder import sole_writer
 from ansible_collections.inferops.serving.plugins.module_utils._store.lease import (
+    LEASE_NAME,
     Held,
     Lease,
     file_system_of,
@@ -34,6 +36,26 @@ WHO = {"pid": 4711, "host": "other.example.com", "started": "2026-01-31T12:00:00
 
 def nfs(_path: str) -> str:
     return "nfs4"
+
+
+def leave_lease(store: Path, seconds: float) -> Path:
+    """A lease of another host that was touched so many seconds ago, as its run left it."""
+    other = Lease(str(store / LEASE_NAME), WHO)
+    other.take()
+    other._ended.set()
+    other._keeper.join()
+    grow_old(entry(store), seconds)
+    return entry(store)
+
+
+def entry(store: Path) -> Path:
+    """The one file whose name says whose the lease is."""
+    (only,) = (path for path in (store / LEASE_NAME).iterdir() if path.name != "clock")
+    return only
+
+
+def pid_in(lease: Path) -> int:
+    return int(urllib.parse.parse_qs(lease.name)["pid"][0])
 
 
 def grow_old(file: Path, seconds: float) -> None:
@@ -76,11 +98,12 @@ def test_on_network_file_systems_there_is_a_lease_too(tmp_path: Path, kind: str,
     assert is_network(kind) == network
     with sole_writer(str(tmp_path), file_system=lambda _path: kind) as holding:
         holding.check()
-        assert (tmp_path / ".lease").exists() == network
-        if network:
-            written = json.loads((tmp_path / ".lease").read_text())
-            assert (written["pid"], set(written)) == (os.getpid(), {"pid", "host", "started", "token"})
-    assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
+        assert (tmp_path / LEASE_NAME).exists() == network
+        assert not network or pid_in(entry(tmp_path)) == os.getpid()
+    if network:
+        assert entry(tmp_path).name == "free"
+        shutil.rmtree(tmp_path / LEASE_NAME)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_the_kernel_tells_the_type(tmp_path: Path) -> None:
@@ -89,28 +112,46 @@ def test_the_kernel_tells_the_type(tmp_path: Path) -> None:
 
 
 def test_a_lease_of_another_host_is_respected_while_it_is_fresh(tmp_path: Path) -> None:
-    (tmp_path / ".lease").write_text(json.dumps({**WHO, "token": "x"}))
+    theirs = leave_lease(tmp_path, 50)
     fresh = pytest.raises(StoreError, match=r"process 4711 on other\.example\.com since")
     with fresh as refusal, sole_writer(str(tmp_path), file_system=nfs):
         pass
     assert (refusal.value.error_class, refusal.value.facts["holder"]) == ("locked", WHO)
-    assert json.loads((tmp_path / ".lease").read_text())["token"] == "x"
+    assert entry(tmp_path) == theirs
     assert (tmp_path / ".lock").read_text() == "", "who could not write does not say that it does"
 
 
-@pytest.mark.parametrize("text", [json.dumps({**WHO, "token": "x"}), "", "torn {"])
-def test_a_stale_lease_is_taken_over_and_that_is_told(tmp_path: Path, text: str) -> None:
-    (tmp_path / ".lease").write_text(text)
-    grow_old(tmp_path / ".lease", 61)
+def test_a_stale_lease_is_taken_over_and_that_is_told(tmp_path: Path) -> None:
+    leave_lease(tmp_path, 61)
     with sole_writer(str(tmp_path), file_system=nfs) as holding:
-        assert holding.taken_over == (WHO if text.startswith("{") else {})
-    assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
+        assert holding.taken_over == WHO
+        assert pid_in(entry(tmp_path)) == os.getpid()
+    assert entry(tmp_path).name == "free"
+    with sole_writer(str(tmp_path), file_system=nfs) as holding:
+        assert holding.taken_over is None, "a lease that was given back is nobody's, however old it is"
+
+
+@pytest.mark.parametrize("there", [[], ["notes.txt"], ["pid=x&host=y&started=z"]])
+def test_what_is_no_lease_is_not_taken(tmp_path: Path, there: list[str]) -> None:
+    """A directory that somebody emptied gets a new lease; what somebody put into it is left alone and never taken."""
+    (tmp_path / LEASE_NAME).mkdir()
+    for name in there:
+        (tmp_path / LEASE_NAME / name).touch()
+    mine = Lease(str(tmp_path / LEASE_NAME), WHO)
+    if there:
+        with pytest.raises(Held):
+            mine.take()
+        assert {path.name for path in (tmp_path / LEASE_NAME).iterdir()} == {*there, "clock"}
+    else:
+        mine.take()
+        mine.release()
+        assert entry(tmp_path).name == "free"
 
 
 def test_a_lease_is_kept_fresh(tmp_path: Path) -> None:
-    path = tmp_path / ".lease"
-    kept = Lease(str(path), WHO, refresh=0.05, stale=60)
+    kept = Lease(str(tmp_path / LEASE_NAME), WHO, refresh=0.05, stale=60)
     kept.take()
+    path = entry(tmp_path)
     grow_old(path, 1000)
     deadline = time.monotonic() + 30
     while time.time() - path.stat().st_mtime > 900:
@@ -122,10 +163,9 @@ def test_a_lease_is_kept_fresh(tmp_path: Path) -> None:
 
 
 def test_a_lease_that_was_taken_away_is_lost_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / ".lease"
-    kept = Lease(str(path), WHO, refresh=0.05, stale=60)
+    kept = Lease(str(tmp_path / LEASE_NAME), WHO, refresh=0.05, stale=60)
     kept.take()
-    path.write_text("somebody else's")
+    path = entry(tmp_path).rename(tmp_path / LEASE_NAME / "pid=1&host=other&started=now&token=x")
     deadline = time.monotonic() + 30
     while not kept.lost:
         assert time.monotonic() < deadline
@@ -133,23 +173,27 @@ def test_a_lease_that_was_taken_away_is_lost_and_left_alone(tmp_path: Path) -> N
     with pytest.raises(StoreError, match="lease on /store was lost"):
         holder.Holding("/store", kept).check()
     kept.release()
-    assert path.read_text() == "somebody else's"
+    assert entry(tmp_path) == path
 
 
 def test_a_lease_that_could_not_be_refreshed_counts_as_lost(tmp_path: Path) -> None:
-    kept = Lease(str(tmp_path / ".lease"), WHO, refresh=60, stale=0.05)
+    kept = Lease(str(tmp_path / LEASE_NAME), WHO, refresh=60, stale=0.05)
     kept.take()
     time.sleep(0.1)
     assert kept.lost
     kept.release()
 
 
-def test_one_of_many_takes_a_stale_lease(tmp_path: Path) -> None:
-    path = tmp_path / ".lease"
-    for _round in range(20):
-        path.write_text("old")
-        grow_old(path, 1000)
-        rivals = [Lease(str(path), {**WHO, "pid": number}) for number in range(4)]
+@pytest.mark.parametrize("left", ["nothing", "a free lease", "a stale lease"])
+def test_one_of_many_takes_the_lease(tmp_path: Path, left: str) -> None:
+    for number in range(40):
+        store = tmp_path / str(number)
+        store.mkdir()
+        if left != "nothing":
+            leave_lease(store, 1000)
+        if left == "a free lease":
+            entry(store).rename(store / LEASE_NAME / "free")
+        rivals = [Lease(str(store / LEASE_NAME), {**WHO, "pid": number}) for number in range(4)]
         start = threading.Barrier(len(rivals))
         winners: list[Lease] = []
 
@@ -164,18 +208,55 @@ def test_one_of_many_takes_a_stale_lease(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(winners) <= 1
-        for winner in winners:
-            assert json.loads(path.read_text())["token"] == json.loads(winner._text)["token"]
-            winner.release()
+        (winner,) = winners
+        assert str(entry(store)) == winner._ours
+        winner.release()
+
+
+def test_a_slow_rival_never_takes_a_lease_from_whom_it_has_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw a stale lease. Until it gets to take it, another run has it: that one keeps it, and no third gets one."""
+    leave_lease(tmp_path, 1000)
+    slow, fast, third = (Lease(str(tmp_path / LEASE_NAME), {**WHO, "pid": number}) for number in (1, 2, 3))
+    look = slow._look
+
+    def overtaken() -> tuple[str, float]:
+        seen = look()
+        fast.take()
+        return seen
+
+    monkeypatch.setattr(slow, "_look", overtaken)
+    for late in (slow, third):
+        with pytest.raises(Held):
+            late.take()
+    assert str(entry(tmp_path)) == fast._ours
+    assert not fast.lost
+    fast.release()
+
+
+def test_a_rename_that_the_server_did_twice_is_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose answer got lost is sent again, and the second answer is that there is no such file."""
+    rename = os.rename
+
+    def twice(source: str, target: str) -> None:
+        rename(source, target)
+        rename(source, target)
+
+    mine = Lease(str(tmp_path / LEASE_NAME), WHO)
+    mine._make()
+    monkeypatch.setattr(os, "rename", twice)
+    mine.take()
+    monkeypatch.undo()
+    assert str(entry(tmp_path)) == mine._ours
+    mine.release()
 
 
 def test_a_run_on_a_network_file_system(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells whose stale lease it took, and publishes nothing once it has lost its own."""
     monkeypatch.setattr(store_module, "sole_writer", functools.partial(sole_writer, file_system=nfs))
     subject.root.mkdir()
-    (subject.root / ".lease").write_text(json.dumps({**WHO, "token": "x"}))
-    grow_old(subject.root / ".lease", 61)
+    leave_lease(subject.root, 61)
 
     with monkeypatch.context() as losing:
         losing.setattr(Lease, "lost", True)
@@ -183,8 +264,7 @@ def test_a_run_on_a_network_file_system(subject: Subject, monkeypatch: pytest.Mo
             subject.present()
     assert failure.value.error_class == "locked"
     assert not (subject.model / "current").exists()
-    (subject.root / ".lease").write_text(json.dumps({**WHO, "token": "x"}))
-    grow_old(subject.root / ".lease", 61)
+    leave_lease(subject.root, 61)
     subject.hub.forget()
     changed, run = subject.present()
     assert (changed, run.taken_over) == (True, WHO)
@@ -198,7 +278,7 @@ def test_a_file_system_without_locks_has_the_lease(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(holder.fcntl, "flock", no_locks)
     with sole_writer(str(tmp_path), file_system=nfs):
-        assert (tmp_path / ".lease").exists()
+        assert pid_in(entry(tmp_path)) == os.getpid()
     with pytest.raises(OSError, match="no locks"), sole_writer(str(tmp_path), file_system=lambda _path: "ext4"):
         pass
 
