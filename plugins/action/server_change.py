@@ -22,6 +22,11 @@ from ansible_collections.inferops.serving.plugins.module_utils._server.change im
 _OF_ALL = ("home", "unit", "unit_dir")
 _OF_SWITCH = ("confirm_timeout",)
 _OF_ACCEPTANCE = ("keep_releases",)
+#: What makes the number of a process mean the same process. Containers of one machine may share name and boot, but not
+#: the numbers. Where there is no /proc, as on a Mac, the name is all there is.
+_OF_PLACE = ("controller", "boot", "namespace")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = "/proc/self/ns/pid"
 
 
 class ActionModule(ActionBase):
@@ -102,9 +107,17 @@ class _Steps:
 
     def is_dead(self, owner: t.Mapping[str, t.Any]) -> bool:
         """Whether the owner was a process of this machine, since its last boot, that is no more."""
-        here = _who()
-        same = owner.get("controller") == here["controller"] and owner.get("boot") == here["boot"]
-        return same and not Path(f"/proc/{owner.get('pid')}").exists()
+        here, pid = _who(), owner.get("pid")
+        if any(owner.get(key) != here[key] for key in _OF_PLACE) or not isinstance(pid, int):
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            # another user's
+            pass
+        return False
 
     def say(self, words: str) -> None:
         """Show a line with the host's name."""
@@ -115,11 +128,11 @@ def _who() -> dict[str, t.Any]:
     """This run, for others that find it at work. The process is the one that all its workers come from."""
     controller, user = socket.gethostname(), getpass.getuser()
     pid = os.getppid()
-    boot = Path("/proc/sys/kernel/random/boot_id")
     return {
         "who": f"{user}@{controller} (ansible-playbook, process {pid})",
         "since": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "controller": controller,
-        "boot": boot.read_text(encoding="utf-8").strip() if boot.exists() else "",
+        "boot": _BOOT.read_text(encoding="utf-8").strip() if _BOOT.exists() else "",
+        "namespace": os.readlink(_NAMESPACE) if os.path.lexists(_NAMESPACE) else "",
         "pid": pid,
     }

@@ -37,6 +37,9 @@ from pathlib import Path
 from typing import TypeVar
 
 CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving")) / "hosts"
+SUITES = ("bookworm", "trixie")
+#: The Debian release of hosts for which none is named.
+SUITE = os.environ.get("INFEROPS_SUITE", SUITES[0])
 USER = "ops"
 FIRST_PORT = 2201
 LAST_PORT = 2298
@@ -107,7 +110,7 @@ class Record:
 class Hosts:
     """The hosts of one state folder."""
 
-    def __init__(self, state: Path, suite: str = "bookworm") -> None:
+    def __init__(self, state: Path, suite: str = SUITE) -> None:
         self.state = state.resolve()
         self.suite = suite
         self.key = self.state / "id_ed25519"
@@ -592,7 +595,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("command", choices=["up", "down", "list", "snapshot"])
     parser.add_argument("--state", type=Path, required=True, help="the folder that holds everything about the hosts")
-    parser.add_argument("--suite", default="bookworm", choices=["bookworm", "trixie"], help="the Debian release")
+    parser.add_argument("--suite", default=SUITE, choices=SUITES, help="the Debian release")
     parser.add_argument("--bind-ro", action="append", default=[], metavar="FROM:TO", help="a folder to show the hosts")
     parser.add_argument("--json", action="store_true", help="list as JSON")
     parser.add_argument("names", nargs="*", metavar="NAME[=PORT]")
