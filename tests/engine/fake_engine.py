@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.engine import fake_server, wheelhouse
 from tests.engine.build_wheels import StandIn
+from tests.hosts.hosts import SUITE, SUITES
 
 #: The argument handling by itself, with one fault: FAKE_REFUSE is what it says to every command line.
 _SERVER_ARGS = """\
@@ -79,7 +80,7 @@ def make(dest: Path) -> None:
     facts = {
         "format": 1,
         "sglang": ENGINE.release,
-        "python": "3.11",
+        "python": SUITES[SUITE],
         "platform": "x86_64-manylinux_2_34",
         "stand_ins": True,
         "note": "An HTTP server with the shapes of SGLang's answers, for tests of the roles",

@@ -37,9 +37,10 @@ from pathlib import Path
 from typing import TypeVar
 
 CACHE = Path(os.environ.get("INFEROPS_CACHE", "/var/cache/inferops-serving")) / "hosts"
-SUITES = ("bookworm", "trixie")
-#: The Debian release of hosts for which none is named.
-SUITE = os.environ.get("INFEROPS_SUITE", SUITES[0])
+#: The Debian releases that a host may have, and the Python of each.
+SUITES = {"bookworm": "3.11", "trixie": "3.13"}
+#: That of hosts for which none is named.
+SUITE = os.environ.get("INFEROPS_SUITE", "bookworm")
 USER = "ops"
 FIRST_PORT = 2201
 LAST_PORT = 2298
@@ -75,6 +76,9 @@ install -d "$1/var/log/journal"
 # the distribution's own housekeeping would write to the root in the middle of a test
 chroot "$1" systemctl --quiet mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \\
     e2scrub_all.timer fstrim.timer systemd-tmpfiles-clean.timer
+# Debian 13 keeps logins with a terminal in a database too, whose journal comes and goes beside it
+install -d "$1/var/lib/wtmpdb"
+ln -s /var/lib/wtmpdb/wtmp.db "$1/var/log/wtmp.db"
 # the host reaches what this machine reaches: same resolver, same certificates
 cp --dereference /etc/resolv.conf "$1/etc/resolv.conf"
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
@@ -595,7 +599,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("command", choices=["up", "down", "list", "snapshot"])
     parser.add_argument("--state", type=Path, required=True, help="the folder that holds everything about the hosts")
-    parser.add_argument("--suite", default=SUITE, choices=SUITES, help="the Debian release")
+    parser.add_argument("--suite", default=SUITE, choices=list(SUITES), help="the Debian release")
     parser.add_argument("--bind-ro", action="append", default=[], metavar="FROM:TO", help="a folder to show the hosts")
     parser.add_argument("--json", action="store_true", help="list as JSON")
     parser.add_argument("names", nargs="*", metavar="NAME[=PORT]")

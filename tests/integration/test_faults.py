@@ -26,7 +26,7 @@ import pytest
 import yaml
 
 from tests.engine.loopback import free_port
-from tests.hosts.hosts import Hosts
+from tests.hosts.hosts import SUITE, SUITES, Hosts
 from tests.integration.conftest import Run, fake_hosts
 from tests.playbook import PROGRAM, run_playbook
 
@@ -59,7 +59,7 @@ class Site:
         variables: dict[str, Any] = {
             "sglang_engine_version": "0.5.19",
             "sglang_engine_lock": str(folder / "engine/lock"),
-            "sglang_engine_python": "3.11",
+            "sglang_engine_python": SUITES[SUITE],
             "sglang_engine_wheelhouse": "/opt/wheelhouse",
             "sglang_plan_gpu": "none",
             "sglang_plan_file": "",
