@@ -92,7 +92,7 @@ class _Steps:
         if self._locked:
             task.args.update(run_lock=f"{self._action._task.args['home']}/run.lock", run=self._run)
         if invocation:
-            task.args["invocation"] = invocation
+            task.args["invocation_id"] = invocation
         ready = self._action._shared_loader_obj.action_loader.get(
             "inferops.serving.server_ready",
             task=task,

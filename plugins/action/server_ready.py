@@ -55,7 +55,7 @@ class ActionModule(ActionBase):
             if time.monotonic() - shown_at > _REMIND:
                 shown_at = time.monotonic()
                 self._show(variables, f"still {answer.get('phase')}", shown_at - begin)
-            args["invocation"] = answer.get("invocation")
+            args["invocation_id"] = answer.get("invocation_id")
             args["proof"] = answer.get("proof")
         answer["timeline"] = timeline
         answer["steps"] = [*_phases(timeline), *steps]

@@ -120,13 +120,13 @@ options:
   slice:
     description:
       - Seconds after which to come back although the server is not ready. Used by the action plugin, which calls again
-        with RV(invocation).
+        with RV(invocation_id).
     type: float
   waited:
     description: Seconds of O(timeout) that earlier calls have used up.
     type: float
     default: 0.0
-  invocation:
+  invocation_id:
     description: The start of the unit that is watched, as an earlier call returned it.
     type: str
   run_lock:
@@ -163,7 +163,7 @@ timeline:
   returned: always
   type: list
   elements: dict
-invocation:
+invocation_id:
   description: The start of the unit that was watched.
   returned: always
   type: str
@@ -270,7 +270,8 @@ def main() -> None:
             "secret_args_file": {"type": "path", "no_log": False},
             "slice": {"type": "float"},
             "waited": {"type": "float", "default": 0.0},
-            "invocation": {"type": "str"},
+            # not "invocation": ansible-core 2.21 takes a result of that name away
+            "invocation_id": {"type": "str"},
             "run_lock": {"type": "path"},
             "run": {"type": "str"},
             "proof": {"type": "dict"},
@@ -307,7 +308,7 @@ def main() -> None:
         prompt=params["prompt"],
         max_tokens=params["max_tokens"],
     )
-    gate = Gate(machine, wanted, params["invocation"])
+    gate = Gate(machine, wanted, params["invocation_id"])
     result: dict[str, t.Any] = {"changed": False, "ready": False, "phase": "unknown", "timeline": []}
     begin = time.monotonic()
     try:
@@ -318,11 +319,11 @@ def main() -> None:
             if result["phase"] == READY:
                 _prove(gate, result, params)
     except GateError as exc:
-        result.update(exc.facts, cause=exc.cause, invocation=gate.invocation)
+        result.update(exc.facts, cause=exc.cause, invocation_id=gate.invocation)
         if module.check_mode:
             module.exit_json(**result)
         module.fail_json(msg=_message(params["unit"], exc), **result)
-    module.exit_json(unit_state=gate.unit, invocation=gate.invocation, **result)
+    module.exit_json(unit_state=gate.unit, invocation_id=gate.invocation, **result)
 
 
 def _api_key(module: AnsibleModule) -> str | None:

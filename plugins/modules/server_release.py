@@ -194,7 +194,7 @@ gate:
     - The arguments of M(inferops.serving.server_ready) for RV(release), or for RV(fallback) with O(state=failed).
   returned: when O(state=staged) or O(state=failed)
   type: dict
-invocation:
+invocation_id:
   description: The start of the unit that the switch made.
   returned: when O(state=switched)
   type: str
@@ -388,7 +388,7 @@ class Step:
         if limit and fallback is not None and not self.releases.note(number, "accepted"):
             self.confirmation.arm(number, fallback, limit)
         self.service.switch(self.releases, number, self.params["action"])
-        return {"changed": True, "release": number, "invocation": self.service.state().get("InvocationID")}
+        return {"changed": True, "release": number, "invocation_id": self.service.state().get("InvocationID")}
 
     def accepted(self) -> dict[str, t.Any]:
         """Note that a release passed the gate."""
@@ -418,7 +418,7 @@ class Step:
             cause, more = self.params["cause"] or "", self.params["more"]
             result["evidence"] = str(collect(self.run, self.releases, number, self.params["unit"], cause, more))
         except OSError as exc:
-            result["warnings"] = [f"The evidence cannot be kept: {exc}"]
+            self.module.warn(f"The evidence cannot be kept: {exc}")
         return result
 
     def unlocked(self) -> dict[str, t.Any]:

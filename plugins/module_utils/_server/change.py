@@ -104,7 +104,7 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         ready = steps.gate({**staged["gate"], "timeout": 1}, None)
         cause = ready.get("cause") or switched["msg"]
     else:
-        ready = steps.gate(staged["gate"], switched.get("invocation"))
+        ready = steps.gate(staged["gate"], switched.get("invocation_id"))
         cause = ready.get("cause") or ready.get("msg", "") if ready.get("failed") else ""
     result["gate"] = ready
     if cause and not check:
@@ -138,7 +138,7 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
         return {**result, "msg": _sentence(failure, f"Nothing is restored: {why}.", places)}
     steps.say(f"{failure}; restoring release {fallback}")
     switched = steps.release("switched", release=fallback, action="restart")
-    restored = switched if switched.get("failed") else steps.gate(evidence["gate"], switched.get("invocation"))
+    restored = switched if switched.get("failed") else steps.gate(evidence["gate"], switched.get("invocation_id"))
     if restored.get("failed"):
         second = str(restored.get("cause") or restored.get("msg"))
         more = steps.release("failed", release=fallback, cause=second, more=_texts(restored))

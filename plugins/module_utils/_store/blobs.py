@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import typing as t
 
 from ansible_collections.inferops.serving.plugins.module_utils._store.layout import (
@@ -135,4 +136,4 @@ class Part:
         os.fchmod(self._stream.fileno(), BLOB_MODE)
         os.replace(self._path, self._model.blob(self._blob.sha256))
         sync_directory(self._model.blobs)
-        write_stamp(self._model, self._blob.sha256, StatKey.of(os.fstat(self._stream.fileno())))
+        write_stamp(self._model, self._blob.sha256, StatKey.of(os.fstat(self._stream.fileno())), time.time())

@@ -27,4 +27,4 @@ def record(store: str, model: ModelDir, found: Survey) -> None:
         for blob in found.corrupt:
             drop_stamp(model, blob.sha256)
         for sha256, key in found.proofs.items():
-            write_stamp(model, sha256, key)
+            write_stamp(model, sha256, key, found.proved_at[sha256])

@@ -71,9 +71,9 @@ def read_stamp(model: ModelDir, sha256: str) -> Stamp | None:
         return None
 
 
-def write_stamp(model: ModelDir, sha256: str, key: StatKey) -> None:
-    """Record that the blob with this identity has been proved now."""
-    replace_text(model.stamp(sha256), json.dumps({"key": asdict(key), "proved_at": rfc3339(time.time())}))
+def write_stamp(model: ModelDir, sha256: str, key: StatKey, proved_at: float) -> None:
+    """Record that the blob with this identity was proved at that time, in seconds since the epoch."""
+    replace_text(model.stamp(sha256), json.dumps({"key": asdict(key), "proved_at": rfc3339(proved_at)}))
 
 
 def drop_stamp(model: ModelDir, sha256: str) -> None:

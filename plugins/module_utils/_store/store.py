@@ -137,9 +137,9 @@ class ModelStore:
             for blob in found.corrupt:
                 drop_stamp(self._model, blob.sha256)
             # Another run may have ended between the look and the lock.
-            found = survey(self._model, self._lock, self._policy.proving, self.tally, known=found.proofs)
+            found = survey(self._model, self._lock, self._policy.proving, self.tally, known=found)
             for sha256, key in found.proofs.items():
-                write_stamp(self._model, sha256, key)
+                write_stamp(self._model, sha256, key, found.proved_at[sha256])
             if found.complete:
                 return False
             if not any(isinstance(source, SwarmSource) for source in sources):

@@ -90,12 +90,12 @@ def survey(
     lock: ModelLock,
     proving: Proving,
     tally: Tally,
-    known: t.Mapping[str, StatKey] | None = None,
+    known: Survey | None = None,
     stat_only: bool = False,
 ) -> Survey:
     """Compare the store with a lock.
 
-    :param known: identities that an earlier look of this run has proved; it has taken the sample too.
+    :param known: an earlier look of this run, whose proofs still hold; it has taken the sample too.
     :param stat_only: read no file but under ``full``; what would be read is suspect then.
     """
     now = time.time()
@@ -116,8 +116,8 @@ def survey(
             continue
         key = StatKey.of(status)
         stamp = read_stamp(model, blob.sha256)
-        if known is not None and known.get(blob.sha256) == key:
-            proofs[blob.sha256], proved_at[blob.sha256] = key, now
+        if known is not None and known.proofs.get(blob.sha256) == key:
+            proofs[blob.sha256], proved_at[blob.sha256] = key, known.proved_at[blob.sha256]
         elif full or stamp is None or not stamp.vouches_for(key, now, proving.age_max):
             unproved.append(blob)
         else:

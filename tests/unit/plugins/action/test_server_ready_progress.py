@@ -45,7 +45,7 @@ def slice_of(phase: str, **more: Any) -> Answer:
         "changed": False,
         "phase": phase,
         "timeline": [{"phase": phase, "seconds": 0.2}],
-        "invocation": "one",
+        "invocation_id": "one",
         **more,
     }
 
@@ -66,7 +66,7 @@ def test_every_phase_is_shown_once_and_stands_in_the_timeline(monkeypatch: pytes
         {"phase": "ready", "seconds": 30.2},
     ]
     assert [call["waited"] for call in action.calls] == [0, 10, 20, 30]
-    assert [call.get("invocation") for call in action.calls] == [None, "one", "one", "one"]
+    assert [call.get("invocation_id") for call in action.calls] == [None, "one", "one", "one"]
     assert {call["timeout"] for call in action.calls} == {3600}
 
 

@@ -127,10 +127,10 @@ def test_a_proof_is_taken_up_where_the_slice_left_it(host: Host) -> None:
     with fake(host.engine, host.port):
         first = host.run(slice=0.0, timeout=20)
         while not first.get("proof"):
-            first = host.run(slice=0.0, invocation="one")
+            first = host.run(slice=0.0, invocation_id="one")
         assert not first["ready"]
         assert [step["step"] for step in first["proof"]["steps"]] == ["model"]
-        last = host.run(slice=10, invocation="one", proof=first["proof"])
+        last = host.run(slice=10, invocation_id="one", proof=first["proof"])
     assert [step["step"] for step in last["steps"]] == ["model", "generation", "server info"]
 
 
@@ -146,10 +146,10 @@ def test_a_unit_that_has_failed_fails_with_its_reason(host: Host) -> None:
 
 def test_slices_know_of_each_other(host: Host) -> None:
     first = host.run(slice=0.5)
-    assert (first["ready"], first["phase"], first["invocation"]) == (False, "loading", "one")
+    assert (first["ready"], first["phase"], first["invocation_id"]) == (False, "loading", "one")
     assert "failed" not in first
     host.is_now({**RUNNING, "InvocationID": "two"})
-    again = host.run(slice=0.5, waited=0.5, invocation=first["invocation"])
+    again = host.run(slice=0.5, waited=0.5, invocation_id=first["invocation_id"])
     assert again["cause"] == "the unit was started again while it was watched: OSError: no drafter"
 
 

@@ -42,7 +42,7 @@ class Host:
         if state == "staged":
             return self.staged.pop(0)
         answers: dict[str, Result] = {
-            "switched": {"changed": True, "invocation": "i"},
+            "switched": {"changed": True, "invocation_id": "i"},
             "accepted": {"changed": True},
             "failed": {"evidence": f"/e/{arguments.get('release')}", "fallback": 7, "gate": {"unit": "a.service"}},
         }
