@@ -368,7 +368,7 @@ class Step:
         except Refused as exc:
             words = f"the installed engine refuses the command line: {exc}"
             more = {"rehearsal.txt": exc.traceback}
-            folder = collect(self.run, self.releases, number, self.params["unit"], words, more)
+            folder = collect(self.releases, number, self.params["unit"], words, more)
             self.releases.remove(number)
             self.module.fail_json(
                 msg=f"{self.params['unit']}: {words}. The service was not touched. Evidence: {folder}",
@@ -416,8 +416,8 @@ class Step:
             return result
         try:
             cause, more = self.params["cause"] or "", self.params["more"]
-            result["evidence"] = str(collect(self.run, self.releases, number, self.params["unit"], cause, more))
-        except OSError as exc:
+            result["evidence"] = str(collect(self.releases, number, self.params["unit"], cause, more))
+        except (OSError, ValueError) as exc:
             self.module.warn(f"The evidence cannot be kept: {exc}")
         return result
 

@@ -108,7 +108,8 @@ def _change(steps: Steps, wanted: t.Mapping[str, t.Any], check: bool) -> Result:
         cause = ready.get("cause") or ready.get("msg", "") if ready.get("failed") else ""
     result["gate"] = ready
     if cause and not check:
-        return {**result, **_undo(steps, staged, cause, ready)}
+        undone = _undo(steps, staged, cause, ready)
+        return {**result, **undone, "warnings": [*result.get("warnings", []), *undone["warnings"]]}
     if not check and (result["changed"] or not staged["accepted"]):
         met = {"accept_length": ready.get("accept_length"), "gate": wanted.get("gate", {})}
         accepted = steps.release("accepted", release=number, **met)
@@ -129,12 +130,22 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
     if known:
         failure = f"{failure.rstrip('.')}. {causes.in_words(known).rstrip('.')}"
     told = {key: ready[key] for key in ("traceback", "journal", "explained") if ready.get(key)}
-    result: Result = {**told, "failed": True, "cause": cause, "evidence": places, "outcome": FAILED}
+    warnings = [*evidence.get("warnings", [])]
+    result: Result = {
+        **told,
+        "failed": True,
+        "cause": cause,
+        "evidence": places,
+        "outcome": FAILED,
+        "warnings": warnings,
+    }
     fallback = evidence.get("fallback")
     brought_in = number != before or not staged["was_accepted"]
     if not brought_in or fallback is None:
         steps.release("unlocked")
         why = "no other release was accepted before" if brought_in else "it had been accepted before"
+        if evidence.get("failed"):
+            why = str(evidence["msg"])
         return {**result, "msg": _sentence(failure, f"Nothing is restored: {why}.", places)}
     steps.say(f"{failure}; restoring release {fallback}")
     switched = steps.release("switched", release=fallback, action="restart")
@@ -143,6 +154,7 @@ def _undo(steps: Steps, staged: t.Mapping[str, t.Any], cause: str, ready: t.Mapp
         second = str(restored.get("cause") or restored.get("msg"))
         more = steps.release("failed", release=fallback, cause=second, more=_texts(restored))
         places += [more["evidence"]] if more.get("evidence") else []
+        warnings += more.get("warnings", [])
         steps.release("unlocked")
         loud = f"THE SERVICE IS DOWN: release {fallback} could not be restored either: {second}."
         return {**result, "changed": True, "evidence": places, "msg": _sentence(failure, loud, places)}

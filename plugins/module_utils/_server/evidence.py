@@ -11,22 +11,26 @@ import datetime
 import json
 import os
 import re
+import subprocess
+import tempfile
 import typing as t
 from pathlib import Path
 
 from .release import Releases, utc_now, write
-from .service import Command
 
 #: Shorter values (numbers, switches) are not searched for: they stand in any text.
 _LEAST_LENGTH = 8
+#: Seconds that one command may take.
+_PATIENCE = 30.0
 _KERNEL = "out of memory|oom-kill|oom_reaper|killed process|NVRM: Xid"
 
 
-def collect(run: Command, releases: Releases, number: int, unit: str, cause: str, more: t.Mapping[str, str]) -> Path:
+def collect(releases: Releases, number: int, unit: str, cause: str, more: t.Mapping[str, str]) -> Path:
     """Keep the evidence of a release that failed, in a directory of its own for root alone.
 
     :param more: further texts by the names of their files.
     :raises OSError: it cannot be written.
+    :raises ValueError: the release cannot be read.
     """
     base = releases.home / "evidence"
     base.mkdir(mode=0o700, exist_ok=True)
@@ -38,12 +42,12 @@ def collect(run: Command, releases: Releases, number: int, unit: str, cause: str
     write(folder / "cause.json", json.dumps(facts, indent=2) + "\n", 0o600)
     write(folder / "plan.json", (releases.folder(number) / "plan.json").read_text(encoding="utf-8"), 0o600)
     write(folder / "unit", releases.unit(number), 0o600)
-    for name, text in {**_told(run, unit, releases.note(number, "begun")), **more}.items():
+    for name, text in {**_told(unit, releases.note(number, "begun")), **more}.items():
         write(folder / name, without_values(text, hidden), 0o600)
     return folder
 
 
-def _told(run: Command, unit: str, begun: t.Mapping[str, t.Any] | None) -> dict[str, str]:
+def _told(unit: str, begun: t.Mapping[str, t.Any] | None) -> dict[str, str]:
     """What the machine says of a unit since its start; nothing of one that was not started."""
     if begun is None:
         return {}
@@ -56,14 +60,35 @@ def _told(run: Command, unit: str, begun: t.Mapping[str, t.Any] | None) -> dict[
         "kernel.txt": [*journal, "--dmesg", f"--grep={_KERNEL}", "--case-sensitive=no"],
         "nvidia-smi.txt": ["nvidia-smi"],
     }
-    found: dict[str, str] = {}
-    for name, command in commands.items():
+    told = {name: _output(command) for name, command in commands.items()}
+    return {name: text for name, text in told.items() if text is not None}
+
+
+def _output(command: list[str]) -> str | None:
+    """What a command says, None where there is no such program.
+
+    The service is down meanwhile, and with a GPU that is gone nvidia-smi may wait for ever and cannot even be killed:
+    after a while nobody waits for it.
+    """
+    with tempfile.TemporaryFile() as output:
         try:
-            _status, out, err = run(command)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C"},
+            )
         except OSError:
-            continue  # no nvidia-smi on a host without such a GPU
-        found[name] = out + err
-    return found
+            return None
+        note = ""
+        try:
+            process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            note = f"\n{' '.join(command)}: had not ended after {_PATIENCE:g} s\n"
+        output.seek(0)
+        return output.read().decode(errors="replace") + note
 
 
 def last(home: Path) -> dict[str, t.Any] | None:

@@ -223,3 +223,11 @@ def test_what_an_interrupted_staging_left_is_no_release(host: Host) -> None:
     (host.home / "releases/.staging/unit").write_text("half")
     assert host.deploy(1) == 1
     assert "half" not in host.installed.read_text()
+
+
+def test_evidence_that_cannot_be_kept_is_no_obstacle_and_is_said(host: Host) -> None:
+    first, second = host.deploy(1), host.deploy(2)
+    (host.home / "evidence").write_text("no folder")
+    result = host.run("failed", release=second, cause="no drafter")
+    assert (result["fallback"], result["evidence"]) == (first, None)
+    assert "The evidence cannot be kept" in json.dumps(result["warnings"])

@@ -147,6 +147,23 @@ def test_a_restore_that_fails_is_loud_and_gives_the_lock_back() -> None:
     assert host.asked[-1] == ("unlocked", None)
 
 
+def test_evidence_that_could_not_be_kept_is_said_beside_the_other_warnings() -> None:
+    lost: Result = {"evidence": None, "fallback": 7, "gate": {}, "warnings": ["no room"]}
+    host = Host({**STAGED, "fingerprint": "0" * 64}, [BAD, BAD], failed_8=lost, failed_7={"warnings": ["still none"]})
+    result = change(host, {"plan": {"engine": {"version": "0.5.19"}}}, check=False)
+    assert (result["outcome"], result["evidence"]) == ("failed", [])
+    assert "fork" in result["warnings"][0]
+    assert result["warnings"][1:] == ["no room", "still none"]
+
+
+def test_a_host_that_cannot_tell_the_way_back_says_why() -> None:
+    host = Host(STAGED, [BAD], failed_8={"failed": True, "msg": "plan.json cannot be read"})
+    result = change(host, {}, check=False)
+    assert (result["outcome"], result["evidence"]) == ("failed", [])
+    assert result["msg"].endswith("Nothing is restored: plan.json cannot be read.")
+    assert host.asked[-1] == ("unlocked", None)
+
+
 def test_a_first_release_has_nothing_to_go_back_to() -> None:
     first = {**STAGED, "release": 1, "current": None, "fallback": None}
     host = Host(first, [BAD], failed_1={"evidence": "/e/1", "fallback": None})
