@@ -535,7 +535,7 @@ def run_in_unit(module: AnsibleModule, lock: ModelLock) -> Result:
     """
     params = module.params
     job = Job(module.run_command, params["store"], lock.digest)
-    if not params["follow"] and not job.is_running():
+    if not params["follow"]:
         job.start(params, f"Model {lock.repo} for {params['store']}")
     if job.wait(params["slice"]):
         return {**job.result(), "unit": job.unit}

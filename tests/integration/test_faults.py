@@ -371,8 +371,8 @@ def test_a_connection_that_is_lost_is_said_and_the_next_run_finishes_the_change(
         # in the middle of the next call: between two of them nobody notices
         time.sleep(3)
         for process in site.hosts.processes(HOST):
-            # the session of the login user; the server that listens is another process
-            if Path(f"/proc/{process}/cmdline").read_bytes().startswith(b"sshd: ops"):
+            # the session of the login user, as Debian 12 and 13 call it; the server that listens is another process
+            if Path(f"/proc/{process}/cmdline").read_bytes().startswith((b"sshd: ops", b"sshd-session: ops")):
                 os.kill(process, signal.SIGKILL)
         said += run.communicate(timeout=120)[0]
     finally:

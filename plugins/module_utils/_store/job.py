@@ -5,7 +5,7 @@
 # PRIVATE to the collection: nothing outside inferops.serving may rely on it.
 """A task in a transient systemd unit, which outlives the connection that asked for it.
 
-The unit's folder, for root only and gone with the next boot::
+The unit's folder, for root only and gone with the next boot; beside it a file that who starts it has locked::
 
     /run/model-snapshot/<key>/
         code             this package: the archive that Ansible sent, or a link to where it lies
@@ -19,6 +19,7 @@ The key is made of the store and the lock, so asking for the same again finds th
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -66,6 +67,7 @@ class Job:
 
     def __init__(self, run: Run, store: str, lock_digest: str, jobs: str = JOBS) -> None:
         self._run = run
+        self._made = time.time()
         key = hashlib.sha256(f"{store}\n{lock_digest}".encode()).hexdigest()[:12]
         self.unit = f"model-snapshot-{key}.service"
         self.folder = os.path.join(jobs, key)
@@ -76,12 +78,16 @@ class Job:
         return state.strip() in ("active", "activating", "deactivating", "reloading")
 
     def start(self, params: Params, description: str) -> None:
-        """Start the unit.
+        """Start the unit, unless it is at work, or was and ended since this was made: others may ask for the same.
 
         :raises JobFailed: systemd does not start it.
         """
+        with self._alone():
+            if not self.is_running() and not self._has_ended_since():
+                self._start(params, description)
+
+    def _start(self, params: Params, description: str) -> None:
         remove(self.folder)
-        os.makedirs(os.path.dirname(self.folder), mode=0o700, exist_ok=True)
         os.mkdir(self.folder, 0o700)
         code = os.path.join(self.folder, "code")
         _bring_code(code)
@@ -92,8 +98,7 @@ class Job:
         command = ["systemd-run", f"--unit={self.unit}", f"--description={description}", "--collect", "--quiet"]
         command += ["--property=Type=exec", f"--setenv=PYTHONPATH={code}", "--setenv=PYTHONDONTWRITEBYTECODE=1", "--"]
         status, _output, errors = self._run([*command, *_PYTHON, "-m", __name__, self.folder])
-        # another run may have been quicker with the same
-        if status != 0 and not self.is_running():
+        if status != 0:
             raise JobFailed(f"systemd does not start {self.unit}: {errors.strip()}")
 
     def wait(self, seconds: float) -> bool:
@@ -105,7 +110,10 @@ class Job:
             if now >= ask_at:
                 ask_at = now + _ASK_SYSTEMD_EVERY
                 if not self.is_running():
-                    return True
+                    # somebody may be starting it anew
+                    with self._alone():
+                        if not self.is_running():
+                            return True
             if now >= end:
                 return False
             time.sleep(_LOOK_EVERY)
@@ -127,6 +135,21 @@ class Job:
             ]
             raise JobFailed(f"{self.unit} ended without a result. Its journal ends with:\n{said.strip()}")
         return result
+
+    @contextlib.contextmanager
+    def _alone(self) -> t.Iterator[None]:
+        """Not while another process starts the same unit: two hosts of the inventory may be one machine."""
+        os.makedirs(os.path.dirname(self.folder), mode=0o700, exist_ok=True)
+        with open(f"{self.folder}.lock", "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _has_ended_since(self) -> bool:
+        """Whether there is a result that came after this was made."""
+        try:
+            return os.stat(self._path("result")).st_mtime >= self._made
+        except FileNotFoundError:
+            return False
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, f"{name}.json")

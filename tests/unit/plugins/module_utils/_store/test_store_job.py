@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import subprocess
 import sys
+import threading
 import typing as t
 import zipfile
 from pathlib import Path
@@ -100,8 +102,44 @@ def test_a_unit_does_what_the_module_would(systemd: Systemd, params: Params, tmp
     assert work.result() == result, "several runs may have waited"
     assert not os.path.exists(os.path.join(work.folder, "job.json"))
     work.start(params, "a model")
-    assert work.wait(60)
-    assert work.result()["changed"] is False
+    assert work.result() == result, "whoever asked before it ended gets that result"
+    systemd.children[work.unit].wait(60)
+    later = job_for(systemd, params, tmp_path)
+    later.start(params, "a model")
+    assert later.wait(60)
+    assert later.result()["changed"] is False
+
+
+def test_of_many_that_start_it_at_once_one_does(systemd: Systemd, params: Params, tmp_path: Path) -> None:
+    """As two hosts of the inventory that are one machine, with the same model for both."""
+    jobs = [job_for(systemd, params, tmp_path) for _number in range(4)]
+
+    def results(one: job.Job) -> t.Any:
+        one.start(params, "a model")
+        assert one.wait(60)
+        return one.result()
+
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        first, *others = pool.map(results, jobs)
+    assert (first["failed"], first["changed"]) == (False, True)
+    assert others == [first] * 3
+    assert sum(command[0] == "systemd-run" for command in systemd.asked) == 1
+
+
+def test_who_waits_goes_on_waiting_while_it_is_started_anew(systemd: Systemd, params: Params, tmp_path: Path) -> None:
+    """Its result was removed for that, and the unit is not there yet."""
+    waiting = job_for(systemd, params, tmp_path)
+    waited: list[bool] = []
+    thread = threading.Thread(target=lambda: waited.append(waiting.wait(60)))
+    anew = job_for(systemd, params, tmp_path)
+    with anew._alone():
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        anew._start(params, "a model")
+    thread.join(60)
+    assert waited == [True]
+    assert waiting.result()["changed"] is True
 
 
 def test_who_asks_again_finds_the_unit_that_is_at_it(
