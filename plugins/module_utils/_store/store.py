@@ -31,7 +31,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot i
     finish,
     publish,
 )
-from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, write_stamp
+from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, read_stamp, write_stamp
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, survey
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
@@ -88,8 +88,11 @@ class ModelStore:
     def oldest_proof(self) -> float:
         """When the file of the complete model that was proved longest ago was proved, in seconds since the epoch."""
         oldest = self.found.oldest_proof if self.found else None
-        # else this run has fetched, and so proved, all of them
-        return time.time() if oldest is None else oldest
+        if oldest is None:
+            # this run has fetched, and so proved, all of them, one after the other
+            stamps = (read_stamp(self._model, blob.sha256) for blob in self._lock.blobs())
+            oldest = min((stamp.proved_at for stamp in stamps if stamp), default=time.time())
+        return oldest
 
     def look(self, stat_only: bool = False) -> Survey:
         """Compare the store with the lock; writes nothing and asks no source.

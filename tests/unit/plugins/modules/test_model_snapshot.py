@@ -345,6 +345,8 @@ def test_what_was_proved_when_is_told(arguments: Result, hub: kit.Hub) -> None:
     done = run(arguments)
     when = datetime.datetime.fromisoformat(done["oldest_verification"].replace("Z", "+00:00")).timestamp()
     assert began - 1 <= when <= time.time()
+    stamps = Path(arguments["store"]).rglob(".stamp/*")
+    assert min(json.loads(stamp.read_text())["proved_at"] for stamp in stamps) == done["oldest_verification"]
     time.sleep(2)
     for verify in ("sample", "full"):
         result = run(arguments, verify=verify)

@@ -90,6 +90,12 @@ def age(subject: Subject, path: str, days: float) -> None:
     stamp.write_text(json.dumps(content))
 
 
+def test_a_long_fetch_tells_when_its_first_file_was_proved(subject: Subject) -> None:
+    _changed, store = subject.present()
+    age(subject, kit.SHARD, 0.5)
+    assert store.oldest_proof == pytest.approx(time.time() - 0.5 * DAY, abs=60)
+
+
 @pytest.mark.parametrize(
     "damage",
     [flip, flip_keeping_mtime, flip_through_memory, zero, truncate, empty_keeping_mtime, replace, os.unlink],
@@ -201,7 +207,7 @@ def test_a_stamp_grows_old(subject: Subject) -> None:
     age(subject, kit.SHARD, 31)
     assert subject.present(store=subject.open(age_max=32 * DAY))[1].tally.bytes_hashed == 0
     store = subject.open(age_max=30 * DAY)
-    assert store.oldest_proof == pytest.approx(time.time(), abs=5), "before a look it can only be this run's"
+    assert store.oldest_proof == pytest.approx(time.time() - 31 * DAY, abs=60), "the stamps tell, believed or not"
     assert store.check_present(), "only reading tells"
     assert store.found is not None
     assert [blob.path for blob in store.found.suspect] == [kit.SHARD]
