@@ -93,7 +93,7 @@ problems:
       description: Where the values were written, as C(file:line:column).
       type: list
       elements: str
-    keys:
+    concerns:
       description: The flags or variables concerned.
       type: list
       elements: str

@@ -228,7 +228,8 @@ class _Runner:
         """Run a command and give its standard output."""
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
-                process = subprocess.Popen(
+                # run_command has no limit of time, and passes no descriptor on
+                process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                     command,
                     cwd=self.home,
                     env=self.environment,

@@ -72,7 +72,8 @@ def _output(command: list[str]) -> str | None:
     """
     with tempfile.TemporaryFile() as output:
         try:
-            process = subprocess.Popen(
+            # run_command waits for ever
+            process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

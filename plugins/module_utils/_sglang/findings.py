@@ -79,7 +79,8 @@ class Finding:
         return {
             "rule": self.rule,
             "outcome": self.outcome,
-            "keys": list(self.keys),
+            # not "keys": in a template problem.keys is the method of the mapping
+            "concerns": list(self.keys),
             "message": self.message,
             "advice": self.advice,
             "remedy": {
