@@ -26,5 +26,10 @@ def record(store: str, model: ModelDir, found: Survey) -> None:
     with contextlib.suppress(StoreError, OSError), sole_writer(store):
         for blob in found.corrupt:
             drop_stamp(model, blob.sha256)
-        for sha256, key in found.proofs.items():
-            write_stamp(model, sha256, key, found.proved_at[sha256])
+        stamp(model, found)
+
+
+def stamp(model: ModelDir, found: Survey) -> None:
+    """Stamp what was proved, with the time at which it was. For a writer of the store."""
+    for sha256, key in found.proofs.items():
+        write_stamp(model, sha256, key, found.proved_at[sha256])

@@ -31,7 +31,7 @@ from ansible_collections.inferops.serving.plugins.module_utils._store.snapshot i
     finish,
     publish,
 )
-from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, read_stamp, write_stamp
+from ansible_collections.inferops.serving.plugins.module_utils._store.stamps import drop_stamp, read_stamp
 from ansible_collections.inferops.serving.plugins.module_utils._store.survey import Proving, Survey, survey
 from ansible_collections.inferops.serving.plugins.module_utils._store.tally import Tally
 
@@ -141,8 +141,7 @@ class ModelStore:
                 drop_stamp(self._model, blob.sha256)
             # Another run may have ended between the look and the lock.
             found = survey(self._model, self._lock, self._policy.proving, self.tally, known=found)
-            for sha256, key in found.proofs.items():
-                write_stamp(self._model, sha256, key, found.proved_at[sha256])
+            proofs.stamp(self._model, found)
             if found.complete:
                 return False
             if not any(isinstance(source, SwarmSource) for source in sources):
